@@ -39,9 +39,15 @@ def main(out: Path) -> None:
         name = PAGES.get(str(path.relative_to(ROOT)), path.name)
         title = "---\ntitle: Overview\n---\n\n" if name == "index.md" else ""  # the heading is the name of the site
         (pages / name).write_text(title + with_own_links(path, pages), encoding="utf-8")
-    (pages / "commands.md").write_text(command_reference(), encoding="utf-8")
-    (pages / "python_reference.md").write_text(python_reference(), encoding="utf-8")
-    shutil.copy(ROOT / "zensical.toml", out)
+    commands = command_pages()
+    (pages / "commands").mkdir()
+    for name, text in (*commands.items(), ("python_reference.md", python_reference())):
+        (pages / name).write_text(text, encoding="utf-8")
+    listed = ", ".join(f'"{name}"' for name in commands)
+    settings = (ROOT / "zensical.toml").read_text(encoding="utf-8")
+    (out / "zensical.toml").write_text(
+        settings.replace('"commands.md"', f'{{ "Commands" = [{listed}] }}'), encoding="utf-8"
+    )
     built = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=out)
     if built.returncode:
         sys.exit(f"error: the site was not built; correct what zensical says above about the pages in {pages}")
@@ -68,34 +74,36 @@ def with_own_links(page: Path, pages: Path) -> str:
 # ---------------------------------------------------------------------------------------------------------- commands
 
 
-def command_reference() -> str:
-    """Returns a page with all commands, their arguments and options."""
-    command: Any = get_command(app)
-    return "\n\n".join(
-        [
-            "# Commands and options",
-            "This page is for looking up an option. It is made from the code, and says what `nmt COMMAND --help` says. "
-            "An option with two names, such as `--html` and `--no-html`, turns something on and off.",
-            *command_sections(command, "nmt"),
-            "Next: [Python reference](python_reference.md), and [exit codes](reliability.md#exit-codes-and-signals).\n",
-        ]
-    )
+def command_pages() -> dict[str, str]:
+    """Returns a page for each command with its arguments and options, by file name. The first page lists them."""
+    commands: Any = get_command(app).commands  # type: ignore[attr-defined]
+    rows = [f"| [`nmt {name}`](commands/{name}.md) | {first_sentence(each.help)} |" for name, each in commands.items()]
+    overview = [
+        "# Commands and options",
+        "These pages are for looking up an option. They are made from the code, as is `nmt COMMAND --help`. An "
+        "option with two names, such as `--html` and `--no-html`, turns something on and off.",
+        "\n".join(["| command | what it does |", "|---|---|", *rows]),
+        "Next: [Python reference](python_reference.md), and [exit codes](reliability.md#exit-codes-and-signals).\n",
+    ]
+    pages = {f"commands/{name}.md": command_section(command, f"nmt {name}", 1) for name, command in commands.items()}
+    return {"commands.md": "\n\n".join(overview)} | pages
 
 
-def command_sections(group: Any, name: str) -> list[str]:
-    sections = []
-    for command_name, command in group.commands.items():
-        full_name = f"{name} {command_name}"
-        sections += [f"## {full_name}", in_markdown(command.help or "")]
-        if isinstance(command, TyperGroup):
-            sections += [text.replace("## ", "### ", 1) for text in command_sections(command, full_name)]
-            continue
-        usage = " ".join([full_name, *(p.metavar or p.name.upper() for p in arguments(command)), "[OPTIONS]"])
-        sections += [f"```\n{usage}\n```", *option_tables(command)]
-        if command.epilog:
-            examples = [line for line in command.epilog.splitlines() if line.startswith("nmt ")]
-            sections += ["\n".join(["```", *examples, "```"])]
-    return sections
+def first_sentence(text: str) -> str:
+    return in_markdown(re.split(r"(?<=\.)\s", text, maxsplit=1)[0].replace("\n", " "))
+
+
+def command_section(command: Any, name: str, level: int) -> str:
+    sections = [f"{'#' * level} {name}", in_markdown(command.help or "")]
+    if isinstance(command, TyperGroup):
+        sections += [command_section(each, f"{name} {key}", level + 1) for key, each in command.commands.items()]
+        return "\n\n".join(sections)
+    usage = " ".join([name, *(p.metavar or p.name.upper() for p in arguments(command)), "[OPTIONS]"])
+    sections += [f"```\n{usage}\n```", *option_tables(command)]
+    if command.epilog:
+        examples = [line for line in command.epilog.splitlines() if line.startswith("nmt ")]
+        sections += ["\n".join(["```", *examples, "```"])]
+    return "\n\n".join(sections)
 
 
 def arguments(command: Any) -> list[Any]:

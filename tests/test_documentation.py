@@ -46,8 +46,12 @@ def test_the_site_is_built_from_pages_without_broken_links_and_loads_nothing_fro
 
 
 def test_the_references_have_all_options_and_public_names() -> None:
-    commands = documentation.command_reference()
-    assert "\n## nmt translate-file\n" in commands and "\n### nmt trees linearize\n" in commands
+    pages = documentation.command_pages()
+    assert (
+        "(commands/translate-file.md)" in pages["commands.md"]
+        and "\n## nmt trees linearize\n" in pages["commands/trees.md"]
+    )
+    commands = "".join(pages.values())
     assert "| `--html`, `--no-html` |  | off | Lines are HTML." in commands
     assert "| `--batch-groups` | whole number | 8 |" in commands
     python = documentation.python_reference()
@@ -57,7 +61,7 @@ def test_the_references_have_all_options_and_public_names() -> None:
 @pytest.mark.nightly
 def test_a_broken_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("zensical", reason="the extra docs is not installed")
-    monkeypatch.setattr(documentation, "command_reference", lambda: "# x\n\n[away](nowhere.md)\n")
+    monkeypatch.setattr(documentation, "python_reference", lambda: "# x\n\n[away](nowhere.md)\n")
     with pytest.raises(SystemExit, match="the site was not built"):
         documentation.main(tmp_path)
 
@@ -108,7 +112,7 @@ def test_commands_in_pages_have_only_options_that_exist(page: Path) -> None:
 
 def documented_options() -> dict[str, set[str]]:
     """Returns the options of each command in the reference."""
-    sections = re.split(r"^##+ nmt ", documentation.command_reference(), flags=re.MULTILINE)[1:]
+    sections = re.split(r"^#+ nmt ", "\n\n".join(documentation.command_pages().values()), flags=re.MULTILINE)[1:]
     rows = {section.split("\n")[0]: re.findall(r"^\| `--.*? \|", section, re.MULTILINE) for section in sections}
     return {command: set(re.findall(r"`(--[a-z0-9-]+)`", "".join(cells))) for command, cells in rows.items()}
 

@@ -183,6 +183,7 @@ def _status_routes(service: Service) -> APIRouter:
                     target_lang=model.codec.config.target_lang,
                     parameters=parameter_count(model.config, model.codec),
                     engine=service.engine.engine,
+                    examples=list(model.examples),
                 )
                 for model in catalog.models.values()
             ],

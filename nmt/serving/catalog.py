@@ -1,9 +1,11 @@
 """What is served, by the names that requests have for it: models, languages, glossaries, memories and corrections."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from pathlib import Path
 from typing import Self, TypeVar
 
 from nmt.checkpoint_format import latest, read_model
@@ -19,6 +21,7 @@ from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of, listed, matching, public_codes
 from nmt.text.protected import Protected
+from nmt.training.records import METRICS, MetricsFile
 from nmt.translate.confidence import Calibration, calibrations_of
 from nmt.translate.encoding import WIDTH_MULTIPLE
 
@@ -40,6 +43,7 @@ class ServedModel:
     codec: TextCodec
     last_trained: Sequence[tuple[str, str]] = ()
     calibrations: Sequence[Calibration] = field(default=(), compare=False)  # cannot be hashed
+    examples: Sequence[str] = field(default=(), compare=False)  # sentences that the page suggests
 
     @cached_property
     def directions(self) -> list[Directions]:
@@ -92,10 +96,21 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
             raise NmtError(f"{path} and {models[name].path} are both called {name}; give --model NAME={path}")
         trained = latest(provenance).get("directions", ()) if codec.config.languages else ()
         directions = tuple(Direction(*each.split()) for each in trained)
-        models[name] = ServedModel(name, path, config, codec, directions, calibrations_of([provenance]))
+        calibrations, examples = calibrations_of([provenance]), _examples(path)
+        models[name] = ServedModel(name, path, config, codec, directions, calibrations, examples)
     if not models:
         raise NmtError("there is no model to serve; give a checkpoint or --model NAME=CHECKPOINT")
     return models
+
+
+def _examples(checkpoint: str) -> list[str]:
+    """Returns two source sentences of the last validation of a checkpoint in its run folder, if there are any."""
+    with suppress(NmtError):
+        records = MetricsFile(Path(checkpoint).parent / METRICS).records()
+        samples = next((record["samples"] for record in reversed(records) if record.get("samples")), ())
+        # Those of a model of several languages have a direction, which the page may not translate at first.
+        return [each["source"] for each in samples if "direction" not in each and 20 < len(each["source"]) < 80][:2]
+    return []
 
 
 def _named(values: Iterable[str], flag: str, kind: str) -> Iterator[tuple[str, str]]:

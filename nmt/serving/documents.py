@@ -20,9 +20,10 @@ from nmt.errors import NmtError
 from nmt.serving.answers import explained
 from nmt.serving.catalog import ModelPath, fitted, model_names
 from nmt.serving.errors import RETRY_SECONDS, OverloadedError, UnknownNameError
-from nmt.serving.schema import DocumentFields, DocumentStateAnswer, check_text, search_config
+from nmt.serving.schema import ConfidenceEntry, DocumentFields, DocumentStateAnswer, check_text, search_config
 from nmt.serving.service import Service
-from nmt.translate.units import Sentence, Unit
+from nmt.text.glossary import FoundTerm
+from nmt.translate.units import Sentence, Translation, Unit
 
 # Documents that may be uploaded, and be translated, at the same time.
 UPLOADS = 8
@@ -30,6 +31,8 @@ UPLOADS = 8
 _KEPT_SECONDS, _MOST_KEPT = 30 * 60, 32
 # Sentences of a document that wait or are translated at a time. All documents fill at most half of the queue.
 _MOST_SENTENCES = 64
+# The sentences of a document whose confidence is listed.
+_LEAST_CONFIDENT = 20
 _Result = TypeVar("_Result")
 # What a route of a download declares.
 _FILE = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
@@ -51,6 +54,16 @@ class UploadedDocument(DocumentStateAnswer):
         """How long the translation will take, rounded up."""
         pace = (time.monotonic() - self.started) / self.done if self.done else _PACE
         return math.ceil(pace * (self.sentences - self.done))
+
+    def count(self, sentence: Sentence, translation: Translation, terms: Sequence[FoundTerm]) -> None:
+        """Counts a sentence that is translated, and the terms of the glossary that its translation has."""
+        self.done += 1
+        self.from_memory += translation.origin == "memory"
+        self.terms += sum(any(form in translation.text for form in term.forms) for term in terms)
+        if translation.confidence is not None and translation.origin == "model":
+            entry = ConfidenceEntry(source=sentence.text, target=translation.text, confidence=translation.confidence)
+            ranked = sorted([*self.least_confident, entry], key=lambda each: each.confidence)
+            self.least_confident = ranked[:_LEAST_CONFIDENT]
 
     def response(self) -> Response:
         """Returns the file for a download."""
@@ -188,9 +201,9 @@ class DocumentStore:
             except OverloadedError:  # the queue is full
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            for sentence, unit, (ranked,) in zip(waiting, units, translations, strict=True):
-                sentences.set_translation(sentence, ranked[0], unit.sentences[0].matches)
-            document.done += len(waiting)
+            for sentence, unit, ((best, *_),) in zip(waiting, units, translations, strict=True):
+                sentences.set_translation(sentence, best, unit.sentences[0].matches)
+                document.count(sentence, best, glossary.found_in(sentence.text, unit.direction) if glossary else ())
         content, _ = await self._in_thread(partial(sentences.written, parsed))
         return content
 

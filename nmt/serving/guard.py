@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import ipaddress
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -68,7 +69,7 @@ class Guard:
         self._open_folders = ("/static/", libretranslate.DOWNLOAD_FILE) if is_libretranslate else ("/static/",)
         # Names of this server that clients may use, besides its addresses. This stops DNS rebinding: a foreign
         # domain can resolve to this machine, but its requests name that domain as their host.
-        self._hosts = {name.lower() for name in ("localhost", config.host, *config.allow_host)}
+        self._hosts = {name.lower() for name in ("localhost", socket.gethostname(), config.host, *config.allow_host)}
         paths = app.openapi()["paths"]
         self._routes = set(paths)
         self._methods = [(compile_path(route)[0], {*map(str.upper, methods)}) for route, methods in paths.items()]

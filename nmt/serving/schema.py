@@ -137,7 +137,7 @@ class AlternativesBody(ModelBody):
     """A source sentence and the beginning of its translation."""
 
     source: str
-    prefix: str = Field("", description="The beginning of the translation.")
+    prefix: str = Field("", description="The beginning of the translation. Behind a space, only new words are listed.")
     count: int = Field(8, ge=1, le=32, description="Number of alternatives.")
 
 
@@ -222,6 +222,14 @@ class DocumentAnswer(BaseModel):
     id: str
 
 
+class ConfidenceEntry(BaseModel):
+    """A sentence of a document that the model has translated, and the confidence of its translation."""
+
+    source: str
+    target: str
+    confidence: float
+
+
 class DocumentStateAnswer(BaseModel):
     """How far a document is translated."""
 
@@ -230,6 +238,11 @@ class DocumentStateAnswer(BaseModel):
     done: int = Field(description="How many of them are translated.")
     error: str | None = Field(None, description="Why the document cannot be translated.")
     left: str = Field("", description="What of the document stays as it is, with counts and reasons.")
+    from_memory: int = Field(0, description="How many translations are from a memory.")
+    terms: int = Field(0, description="How many terms of the glossary the translations have.")
+    least_confident: list[ConfidenceEntry] = Field(
+        [], description="The 20 sentences of the least confidence, the lowest first; if the model is calibrated."
+    )
 
 
 class CorrectionsAnswer(BaseModel):
@@ -314,6 +327,7 @@ class ModelEntry(BaseModel):
     target_lang: str
     parameters: int
     engine: str
+    examples: list[str] = Field(description="Two sentences of its validation, if its run folder has them.")
 
 
 class LanguageEntry(BaseModel):

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import uvicorn
 from starlette.middleware.cors import CORSMiddleware
@@ -54,6 +55,7 @@ def serve(
         host, port = listener.getsockname()[:2]
         if token is None and not ipaddress.ip_address(host).is_loopback:
             console.warn(f"everyone who can reach {host} can use this server; set --token-file")
+        host = _address_for_others(host, family) if ipaddress.ip_address(host).is_unspecified else host
         shown = f"[{host}]" if ":" in host else host
         console.info(f"serving {', '.join(models)} on http://{shown}:{port}; Ctrl-C ends it")
         options = uvicorn.Config(
@@ -71,3 +73,12 @@ def serve(
             proxy_headers=False,
         )
         asyncio.run(uvicorn.Server(options).serve([listener]))
+
+
+def _address_for_others(host: str, family: socket.AddressFamily) -> str:
+    """Returns the address at which other machines reach this one, or the given one if it is in no network."""
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as route:
+        # Nothing is sent: this only chooses the address from which this machine would reach others.
+        route.connect(("192.0.2.1" if family == socket.AF_INET else "2001:db8::1", 9))
+        return str(route.getsockname()[0])
+    return host

@@ -264,7 +264,7 @@ class Service:
         (translations,) = await self.scheduler.run([Item(operation, sentence, sentence.width * body.count, False)])
         ((final,),) = by_sentence([unit], [(sentence, translations)], aligned=False)
         alternatives = [
-            _alternative(model.codec, sentence, translation) | {"text": result.text}
+            _alternative(model.codec, sentence, translation, body.prefix) | {"text": result.text}
             for translation, result in zip(translations, final, strict=True)
         ]
         # Several pieces can begin the same word. A piece that is only a space begins none.
@@ -290,15 +290,16 @@ async def _in_thread_if(is_slow: bool, work: Callable[[], _Result]) -> _Result:
     return await asyncio.to_thread(work) if is_slow else work()
 
 
-def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Translation) -> dict[str, Any]:
-    """Returns the word that begins or goes on behind the prefix; it is empty if nothing visible follows."""
-    prefix = sentence.required.prefix
-    start, lang = len(prefix), sentence.direction.target
+def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Translation, prefix: str) -> dict[str, Any]:
+    """Returns the word behind a prefix; it is empty if nothing visible follows, or only the rest of an ended word."""
+    prefix_ids = sentence.required.prefix
+    start, lang = len(prefix_ids), sentence.direction.target
     _, words = codec.target_segments(translation.text, translation.pieces, lang)
     end = next((i for i in range(start + 1, len(words)) if words[i] != words[start]), len(words))
-    shorter, longer = codec.decode_target([list(prefix), codec.target.ids(translation.pieces)[:end]])
-    added = longer.removeprefix(shorter).strip()
-    word = longer.split()[-1] if added and has_spaces(lang) else added
+    shorter, longer = codec.decode_target([list(prefix_ids), codec.target.ids(translation.pieces)[:end]])
+    added = longer.removeprefix(shorter)
+    continues = prefix[-1:].isspace() and has_spaces(lang) and not added[:1].isspace()  # a word that a space has ended
+    word = "" if continues else longer.split()[-1] if added.strip() and has_spaces(lang) else added.strip()
     return {
         "word": upper(word, lang) if sentence.given.in_capitals else word,
         "log_prob": sum(translation.log_probs[start:end]),

@@ -5,6 +5,8 @@ import json
 import math
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -28,6 +30,7 @@ from checkpoints import (
     two_models,
 )
 from commands import records, run
+from forks import ROOT
 from servers import Server, running, serving
 
 from nmt.pages.attention import Attention, page_data
@@ -88,6 +91,11 @@ def tips(shown: Any) -> dict[str, list[tuple[str, str, int, float]]]:
     return found
 
 
+def open_all(shown: Any) -> None:
+    """Opens the menus and all that a page has under a heading."""
+    shown.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+
+
 def test_tooltips_of_all_charts_show_values_that_were_logged(browser: Any, report: str, runs: list[Path]) -> None:
     logs = {folder.name: logged(folder) for folder in runs}
     with opened(browser, report) as shown:
@@ -133,6 +141,7 @@ def test_logarithmic_axes_have_ticks_of_1_2_5(browser: Any, report: str) -> None
         assert shown.evaluate("logTicks(3, 470)") == [5, 10, 20, 50, 100, 200]
         assert shown.evaluate("logTicks(1e-3, 1e4)") == [1e-3, 0.01, 0.1, 1, 10, 100, 1000, 1e4]
         assert shown.evaluate("logTicks(1.1, 2.4)") == [1.5, 2]
+        open_all(shown)
         shown.locator("figure:has([data-chart=lr])").get_by_text("logarithmic").click()
         assert shown.evaluate("charts.find(c => c.spec.id === 'lr').plot.scales.y.distr") == 3
         assert shown.evaluate("charts.find(c => c.spec.id === 'bleu').plot.scales.y.distr") == 1
@@ -161,6 +170,7 @@ def test_zoom_smoothing_and_downloads(browser: Any, report: str, runs: list[Path
         assert shown.evaluate("charts.find(c => c.spec.id === 'nll').range[1]") < 2
         shown.locator("#reset").click()
         assert shown.evaluate("smoothed([4, null, 2], 0.75)") == [4, None, pytest.approx(20 / 7)]
+        open_all(shown)
         with shown.expect_download() as download:
             shown.locator("figure:has([data-chart=nll])").get_by_text("CSV").click()
         values = [row["value"] for row in csv.DictReader(download.value.path().open())]
@@ -233,8 +243,7 @@ def test_nothing_scrolls_sideways_on_a_phone(browser: Any, report: str, tmp_path
     pieces = [f"▁piece{number}" for number in range(60)]
     for address in (report, attention_page(tmp_path, pieces, pieces)):
         with opened(browser, address, width=390) as shown:
-            for details in shown.locator("summary").all():
-                details.click()
+            open_all(shown)
             assert shown.evaluate("document.documentElement.scrollWidth") <= 390
 
 
@@ -285,15 +294,22 @@ def test_a_person_chooses_another_word_and_the_rest_is_translated_anew(server: S
     texts = [translation["text"] for translation in server.translate(sources)["translations"]]
     source, expected = max(zip(sources, texts, strict=True), key=lambda pair: len(pair[1].split()))
     assert len(expected.split()) > 1
-    with opened(browser, server.address) as page:
+    with opened(browser, server.address, permissions=["clipboard-read"]) as page:
         page.locator("#source").press_sequentially(source)
         page.wait_for_function(f"text => {SHOWN} === text", arg=expected)
         words = page.locator("#translation .word")
         words.nth(0).hover()
         assert page.locator("#backdrop mark").count() == 1
-        words.nth(1).click()
+        page.keyboard.press("Tab")  # from the text to "Copy"
+        page.keyboard.press("Tab")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
         page.wait_for_selector("#alternatives button")
-        prefix = expected.split()[0]
+        marked = page.locator("#backdrop").inner_html()
+        assert marked.count("<mark>") == 1
+        page.mouse.move(0, 0)
+        assert page.locator("#backdrop").inner_html() == marked
+        prefix = f"{expected.split()[0]} "
         offered = server.post("/alternatives", {"source": source, "prefix": prefix}).json["alternatives"]
         assert page.locator("#alternatives button > :first-child").all_inner_texts() == [a["word"] for a in offered]
         other = next(number for number, a in enumerate(offered) if not expected.startswith(a["prefix"]))
@@ -302,6 +318,10 @@ def test_a_person_chooses_another_word_and_the_rest_is_translated_anew(server: S
         page.wait_for_function(f"text => {SHOWN} === text", arg=changed)
         assert changed.startswith(offered[other]["prefix"])
         assert changed != expected
+        assert page.evaluate("document.activeElement.textContent").startswith(offered[other]["word"])
+        page.click("#copy")
+        assert page.inner_text("#copy") == "Copied"
+        assert page.evaluate("navigator.clipboard.readText()") == changed
 
 
 def test_a_click_changes_a_part_of_a_translation_without_spaces(browser: Any, tmp_path: Path) -> None:
@@ -327,8 +347,12 @@ def test_a_click_changes_a_part_of_a_translation_without_spaces(browser: Any, tm
 
 def test_the_page_shows_hypotheses_attention_and_errors(server: Server, browser: Any) -> None:
     with opened(browser, server.address) as page:
+        page.wait_for_selector("#pair >> text=English → German")
+        assert page.inner_text("#legend") == ""
+        page.click("#details summary")
         page.fill("#source", "some <b>words</b>\n\nto learn")
         page.wait_for_selector("#n-best li:nth-child(4)")
+        assert page.is_visible("#legend .doubtful")
         assert "\n\n" in page.locator("#translation").text_content()
         assert page.locator("#translation b").count() == 0
         page.locator("#n-best button").nth(1).click()
@@ -350,7 +374,7 @@ def test_a_person_chooses_languages_or_lets_them_be_detected(browser: Any, tmp_p
 
     def shows(translation: str, source: str) -> None:
         page.wait_for_function(f"text => {SHOWN} === text", arg=translation)
-        assert page.inner_text("#source-lang") == f"Source ({source})"
+        assert page.inner_text("#source-lang") == source
 
     with serving(*paths, "--device=cpu") as server, opened(browser, server.address) as page:
         page.wait_for_selector("#languages")
@@ -360,16 +384,16 @@ def test_a_person_chooses_languages_or_lets_them_be_detected(browser: Any, tmp_p
         page.select_option("#from", label="Detect language")
         page.fill("#source", german)
         pair = {"source_lang": "auto", "target_lang": "fr"}
-        shows(server.translate(german, **pair)["translations"][0]["text"], "detected: de")
+        shows(server.translate(german, **pair)["translations"][0]["text"], "German (detected)")
         page.select_option("#to", label="German (Deutsch)")
-        shows(german, "detected: de")
+        shows(german, "German (detected)")
         page.select_option("#to", label="French (français)")
         page.select_option("#from", label="English")
         pair = {"source_lang": "en", "target_lang": "fr"}
         page.fill("#source", "some words. to learn")  # through German, so that no word can be replaced
-        shows(server.translate("some words. to learn", **pair)["translations"][0]["text"], "en")
+        shows(server.translate("some words. to learn", **pair)["translations"][0]["text"], "English")
         assert page.locator("#translation .word").count() == 0
-        assert page.locator("#n-best li").count() == 4 and not page.is_visible("#show-attention")
+        assert page.locator("#n-best li").count() == 4 and page.evaluate("$('show-attention').hidden")
 
 
 def test_the_page_begins_with_a_direction_of_the_last_training(browser: Any, tmp_path: Path) -> None:
@@ -394,7 +418,9 @@ def test_a_person_searches_among_many_languages(browser: Any, tmp_path: Path) ->
         pair = {"source_lang": source, "target_lang": target}
         text = server.translate("some words. to learn", n_best=4, **pair)["translations"][0]["text"]
         page.wait_for_function(f"text => {SHOWN} === text", arg=text)
-        assert page.inner_text("#source-lang") == f"Source ({source})"
+        names = {each["code"]: each["name"] for each in server.get("/models").json["languages"]}
+        assert page.inner_text("#source-lang") == names[source]
+        assert page.inner_text("#target-lang") == names[target]
 
     with serving(path, "--device=cpu", "--precision=fp32") as server, opened(browser, server.address) as page:
         page.wait_for_selector("#find-from")
@@ -415,6 +441,7 @@ def test_a_person_searches_among_many_languages(browser: Any, tmp_path: Path) ->
         page.locator("#translation .word").first.click()
         page.wait_for_selector("#alternatives button")
         page.keyboard.press("Escape")
+        open_all(page)
         page.click("#show-attention")
         page.frame_locator("#attention iframe").locator("svg").first.wait_for()
         page.click("#close-attention")
@@ -438,10 +465,13 @@ def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "terms.tsv").write_text("words\tpieces\n")
     glossary = f"--glossary=office={tmp_path / 'terms.tsv'}"
     with serving(path, "--device=cpu", glossary) as server, opened(browser, server.address) as page:
+        page.wait_for_selector("#glossary")  # the only one is chosen
+        page.select_option("#glossary", label="none")
         page.fill("#source", "some words")
         without = server.translate("some words")["translations"][0]["text"]
         page.wait_for_function(f"text => {SHOWN} === text", arg=without)
-        page.select_option("#glossary", label="office")
+        page.reload()
+        page.fill("#source", "some words")
         found = server.translate("some words", glossary="office")["translations"][0]["text"]
         assert "pieces" in found and found != without
         page.wait_for_function(f"text => {SHOWN} === text", arg=found)
@@ -449,6 +479,29 @@ def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
         with page.expect_download() as download:
             page.click("text=Download a.de.txt")
         assert download.value.path().read_text() == found
+        assert "1 different sentence, 1 term of the glossary used." in page.inner_text("#file-status")
+
+
+def test_a_page_asks_for_the_token_and_suggests_sentences_of_the_validation(browser: Any, tmp_path: Path) -> None:
+    sample = {"source": "some words to learn from pieces", "reference": "b", "output": "c"}
+    folder = write_run(tmp_path / "run", [start_record(), valid_record(1, 1.0, 2.0) | {"samples": [sample]}])
+    path = saved(eloquent_checkpoint(2), folder / "model.safetensors")
+    (tmp_path / "token").write_text("secret")
+    options = "--device=cpu", f"--token-file={tmp_path / 'token'}"
+    with serving(path, *options, token="secret") as server:
+        page = browser.new_page()  # its answers have the status 401
+        page.goto(server.address)
+        page.wait_for_selector("#token:focus")
+        assert page.locator("textarea:visible, select:visible").count() == 0
+        for token in ("wrong", "secret"):
+            page.fill("#token", token)
+            page.keyboard.press("Enter")
+            page.wait_for_selector("text=This token is not the one" if token == "wrong" else "#source")
+        page.click("#examples button")
+        found = server.translate(sample["source"])["translations"][0]["text"]
+        page.wait_for_function(f"text => {SHOWN} === text", arg=found)
+        assert page.is_hidden("#examples") and page.input_value("#source") == sample["source"]
+        page.close()
 
 
 def test_a_person_sees_what_a_memory_has(browser: Any, tmp_path: Path) -> None:
@@ -459,7 +512,8 @@ def test_a_person_sees_what_a_memory_has(browser: Any, tmp_path: Path) -> None:
         page.fill("#source", "some words\nlearn few words from pieces")
         page.select_option("#memory", label="office")
         page.wait_for_selector(".from-memory >> text=Worte")
-        assert page.locator("#n-best").inner_text() == "Worte from the memory"
+        assert page.locator("#n-best").text_content() == "Worte from the memory"
+        assert "Sentence from the memory" in page.inner_text("#legend")
         page.locator("#translation .word").first.click()
         page.wait_for_selector("#matches del")
         page.keyboard.press("Escape")
@@ -481,9 +535,9 @@ def test_a_page_says_that_a_memory_is_of_another_direction(browser: Any, tmp_pat
         page.select_option("#from", "de")
         page.select_option("#to", "fr")
         page.wait_for_selector("#status.error >> text=the memory office is of en-de, not from de into fr")
-        assert page.locator(".from-memory").count() == 0
+        assert page.locator("#translation .from-memory").count() == 0
         page.select_option("#memory", label="none")
-        page.wait_for_selector("#n-best li")
+        page.wait_for_selector("#n-best li", state="attached")
 
 
 @pytest.mark.parametrize("answer, said", [
@@ -495,11 +549,11 @@ def test_a_page_says_that_a_memory_is_of_another_direction(browser: Any, tmp_pat
 def test_a_page_shows_no_translation_of_an_earlier_text(server: Server, browser: Any, answer: str, said: str) -> None:
     with opened(browser, server.address) as page:
         page.fill("#source", "some words")
-        page.wait_for_selector("#n-best li")
+        page.wait_for_selector("#n-best li", state="attached")
         page.evaluate(f"window.given = fetch; window.fetch = () => {answer}; 0")
         page.fill("#source", "some words to learn")
         page.wait_for_selector(f"#status.error >> text={said}")
-        assert page.evaluate(SHOWN) == "" and page.is_hidden("#details")
+        assert page.evaluate(SHOWN) == "" and page.evaluate("$('hypotheses').hidden")
         page.evaluate("window.fetch = given; 0")
         page.fill("#source", "to learn")
         expected = server.translate("to learn")["translations"][0]["text"]
@@ -547,7 +601,8 @@ def test_the_description_of_the_api_needs_no_network(server: Server, browser: An
         page.goto(server.address + "docs")
         page.wait_for_selector("text=POST /translate")
         assert page.locator("code", has_text="max_length_offset").count() == 1
-        assert page.locator("section", has_text="POST /documents").locator("code").first.inner_text() == "name"
+        assert "name" in page.locator("section", has_text="POST /documents").locator("code").all_inner_texts()
+        assert "`" not in page.inner_text("body")
         for body, field in (("LibreTranslateBody", "alternatives"), ("DeepLBody", "split_sentences")):
             request = page.locator("details", has_text=f"Request: {body}")
             assert request.locator("code", has_text=field).count() == 1
@@ -694,3 +749,22 @@ def test_decisions_about_pairs_are_saved(tmp_path: Path, browser: Any, monkeypat
     run("align", "x.fon.txt", "x.mos.txt", *langs, "--output=decided.tsv", "--decisions=decisions.json")
     rows = [line.split("\t") for line in (tmp_path / "decided.tsv").read_text().splitlines()[1:]]
     assert [row[3:] for row in rows] == [["1", "1"], ["3", "3"]]
+
+
+def test_the_documentation_can_be_read_and_searched_from_a_folder(browser: Any, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(ROOT / "recipes" / "documentation.py"), str(tmp_path)], check=True)
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    loaded: list[str] = []
+    page.on("request", lambda request: loaded.append(request.url))
+    site = tmp_path / "site"
+    for name in ("index", "architecture", "comparison", "serving", "commands/train"):
+        page.goto((site / f"{name}.html").as_uri())
+        for place in page.locator(".md-content pre > code, .md-content .md-typeset__table").all():
+            assert place.evaluate("place => place.scrollWidth <= place.clientWidth"), (name, place.text_content())
+    for word in ("doubtful", "Excel"):
+        page.goto((site / "index.html").as_uri())
+        page.keyboard.press("Control+k")
+        page.get_by_placeholder("Search").fill(word)
+        page.locator("mark", has_text=word).first.wait_for()
+    assert all(address.startswith("file:") for address in loaded)
+    page.close()

@@ -136,7 +136,7 @@ def test_answers_have_only_the_fields_that_apply_in_a_fixed_order(server: Server
     assert [*answer] == [*names, "max_beam"]
     assert [*answer["directions"][0]] == ["source_langs", "target_langs", "models"]
     assert [*answer["languages"][0]] == ["code", "name", "identified", "spaces"]
-    assert [*answer["models"][0]] == ["name", "source_lang", "target_lang", "parameters", "engine"]
+    assert [*answer["models"][0]] == ["name", "source_lang", "target_lang", "parameters", "engine", "examples"]
 
 
 def test_every_answer_is_as_the_description_says(server: Server) -> None:

@@ -109,7 +109,8 @@ def test_a_glossary_is_that_of_translate_file(
     run("translate-file", folder / "in" / "b.html", "--model", models[0], *options, "--output", tmp_path / "b.html")
     languages = "source_lang=en&target_lang={}&glossary={}"
     number = upload(server, "b.html", HTML.encode(), languages.format("de", "terms"))
-    assert ended(server, number)["state"] == "done"
+    state = ended(server, number)
+    assert (state["state"], state["terms"]) == ("done", 1)
     found = server.get(f"/documents/{number}/result").body
     assert found == (tmp_path / "b.html").read_bytes() != expected["b.html"]
     assert "a.txt has a glossary, which needs a single model" in failed(

@@ -139,6 +139,8 @@ def test_alternatives_are_the_most_probable_words_behind_a_prefix(server: Server
     assert all(a["prefix"].endswith(a["word"]) for a in found)
     spaced = server.post("/alternatives", {"source": source, "prefix": "more  pieces"}).json["alternatives"]
     assert all(a["prefix"].startswith("more  pieces") for a in spaced)
+    new = server.post("/alternatives", {"source": source, "prefix": f"{prefix} ", "count": 5}).json["alternatives"]
+    assert [a for a in found if a["prefix"].startswith(f"{prefix} ")] == new != found
     # For words of one piece, the model itself says the same: log P of the prefix with it, less that of the prefix.
     pairs = [{"source": source, "target": target} for target in (prefix, *(a["prefix"] for a in found))]
     shorter, *longer = server.post("/score", {"pairs": pairs}).json["scores"]

@@ -17,14 +17,21 @@ function typeOf(schema) {
   return schema.type ?? "any";
 }
 
+// Text in which backquotes set code.
+const withCode = (text = "") => text.split("`").map((part, i) => i % 2 ? make("code", { textContent: part }) : part);
+
 function fields(schema) {
+  const cell = (label, ...children) => {
+    const made = make("td", {}, ...children);
+    made.dataset.label = label; // a phone shows it before the cell
+    return made;
+  };
   const rows = Object.entries(schema.properties ?? {}).map(([name, field]) => make("tr", {},
-    make("td", {}, make("code", { textContent: name })),
-    make("td", { textContent: typeOf(field) }),
-    make("td", { textContent: (schema.required ?? []).includes(name) ? "required" : JSON.stringify(field.default ?? null) }),
-    make("td", { textContent: field.description ?? "" })));
+    cell("", make("code", { textContent: name })), cell("type", typeOf(field)),
+    cell("default", (schema.required ?? []).includes(name) ? "required" : JSON.stringify(field.default ?? null)),
+    cell("", ...withCode(field.description))));
   const head = make("tr", {}, ...["field", "type", "default", ""].map(text => make("th", { textContent: text })));
-  return make("div", { className: "scroll" }, make("table", {}, head, ...rows));
+  return make("table", { className: "stacked" }, head, ...rows);
 }
 
 function described(title, name, schema) {
@@ -33,7 +40,7 @@ function described(title, name, schema) {
 
 function route(method, path, described_, all) {
   const made = make("section", {}, make("h2", { textContent: `${method.toUpperCase()} ${path}` }),
-    make("p", { textContent: described_.description ?? "" }));
+    make("p", {}, ...withCode(described_.description)));
   // A body may be JSON or a form; both have the same fields, or a form has those of another protocol.
   const bodies = Object.values(described_.requestBody?.content ?? {}).map(({ schema }) => schema)
     .filter(schema => schema.format !== "binary");

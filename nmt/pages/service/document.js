@@ -1,6 +1,7 @@
 "use strict";
 // The document on the page of nmt serve: it is uploaded, translated, and then in the memory of the page.
 const POLL_MS = 500;
+const KINDS = { docx: "Word", html: "HTML", md: "Markdown", txt: "plain text", srt: "subtitles", po: "PO", xlf: "XLIFF", json: "JSON" };
 const upload = { stop: null, id: null, address: null, most: 0 };
 
 function sayOfFile(isError, ...message) {
@@ -8,10 +9,16 @@ function sayOfFile(isError, ...message) {
   $("file-status").classList.toggle("error", isError);
 }
 
-function showFormats({ documents, max_document_mib: most }) {
+const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+
+function showFormats({ documents, max_document_mib: most, directions, glossaries, memories }) {
   $("documents").hidden = !documents.length;
   $("file").accept = documents.map(end => `.${end}`).join();
-  $("formats").textContent = `It may be ${documents.map(end => `*.${end}`).join(", ")} of at most ${most} MiB.`;
+  const kinds = Object.keys(KINDS).filter(end => documents.includes(end)).map(end => KINDS[end]);
+  const formats = new Intl.ListFormat("en", { type: "disjunction" }).format(kinds);
+  $("formats").textContent = `${formats}, at most ${most} MiB.`;
+  if (directions.length > 1 || glossaries.length || memories.length) $("formats").textContent += " The choices above hold for it, too.";
+  $("formats").title = documents.map(end => `*.${end}`).join(", ");
   upload.most = most;
 }
 
@@ -33,6 +40,7 @@ function stopDocument() {
 async function translateDocument(file) {
   stopDocument();
   sayOfFile(false);
+  $("doubts").hidden = true;
   const { signal } = upload.stop = new AbortController();
   const isDetected = $("from").value === DETECT, models = isDetected ? [] : chosenPair()?.models ?? [];
   const languages = { source_lang: isDetected ? "auto" : $("from").value, target_lang: $("to").value };
@@ -67,7 +75,19 @@ async function download(id, signal) {
   if (upload.address) URL.revokeObjectURL(upload.address);
   upload.address = URL.createObjectURL(await answer.blob());
   const name = plain ?? decodeURIComponent(encoded);
-  sayOfFile(false, make("a", { href: upload.address, download: name, textContent: `Download ${name}` }));
+  sayOfFile(false, make("a", { className: "button", href: upload.address, download: name, textContent: `Download ${name}` }), make("br"), outcome(found));
+}
+
+// Says what a document became, and lists its doubtful sentences.
+function outcome({ sentences, from_memory: known = 0, terms = 0, left = "", least_confident: ranked = [] }) {
+  const doubts = ranked.filter(({ confidence }) => confidence < DOUBTFUL);
+  $("doubts").hidden = !doubts.length;
+  $("doubts").querySelector("ol").replaceChildren(...doubts.map(({ source, target, confidence }) => make("li", {},
+    make("bdi", { textContent: source }), make("br"), make("bdi", { className: "in-doubt", textContent: target }),
+    make("span", { className: "muted", textContent: ` confidence ${percent(confidence)}` }))));
+  const parts = [counted(sentences, "different sentence"), known && `${known} from the memory`,
+    terms && `${counted(terms, "term")} of the glossary used`, doubts.length && `${counted(doubts.length, "doubtful sentence")}`];
+  return `${parts.filter(Boolean).join(", ")}.${left && ` Left as they are: ${left}.`}`;
 }
 
 $("file").addEventListener("change", () => { if ($("file").files.length) translateDocument($("file").files[0]); });

@@ -1,7 +1,7 @@
 "use strict";
 // The page of nmt serve. All text is set as textContent, so that no text can become HTML.
 const $ = id => document.getElementById(id);
-const state = { languages: new Map(), directions: [], pair: {}, hasAttention: false, detected: null, text: "", path: [], sentences: [], selected: null, request: null, timer: null, word: null };
+const state = { languages: new Map(), directions: [], examples: {}, pair: {}, hasAttention: false, detected: null, text: "", path: [], sentences: [], selected: null, request: null, timer: null, word: null };
 const DETECT = ""; // the value of the entry that asks the server for the source language
 const WAIT_MS = 250; // after the last key
 const N_BEST = 4;
@@ -26,10 +26,18 @@ async function send(path, options) {
   const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
   const answer = await fetch(path, { ...options, headers })
     .catch(error => { throw error.name === "AbortError" ? error : new Error("The server does not answer."); });
-  if (answer.status === 401) $("access").hidden = false;
+  if (answer.status === 401) lock(Boolean(token));
   if (answer.ok) return answer;
   const found = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
   throw new Error(found.error);
+}
+
+// Shows only the field of the token. `isWrong` says whether one was sent.
+function lock(isWrong) {
+  document.body.classList.add("locked");
+  $("access").hidden = false;
+  if (isWrong) $("access").querySelector("label").textContent = "This token is not the one of this server. Ask the person who runs it.";
+  $("token").focus();
 }
 
 async function call(path, body, signal) {
@@ -80,6 +88,7 @@ async function translate() {
   clearTimeout(state.timer);
   state.request?.abort();
   closeAlternatives();
+  showExamples();
   const source = $("source").value, request = state.request = new AbortController();
   if (!source.trim() || !state.languages.size) { // `start` translates when it has the languages
     $("translation").classList.remove("waiting");
@@ -101,13 +110,16 @@ async function translate() {
   locate(source);
   state.selected = state.sentences[0] ?? null;
   const lacks = state.sentences.some(({ hypotheses: [best] }) => best.unmet);
-  say(lacks ? "A term of the glossary is missing in the translation." : `${Math.round(performance.now() - started)} ms`, lacks);
+  const canChoose = state.sentences.some(({ hypotheses: [best] }) => best.segments);
+  say(lacks ? "A term of the glossary is missing in the translation." : canChoose ? "Click a word of the translation to choose another." : "", lacks);
+  $("timing").textContent = `${Math.round(performance.now() - started)} ms`;
   draw();
 }
 
 // Shows no translation, because that of another text would be wrong.
 function clear() {
   Object.assign(state, { sentences: [], selected: null, text: "" });
+  if (!$("source").value) say("");
   draw();
 }
 
@@ -130,6 +142,7 @@ function probabilities(hypothesis) {
   return sums.map(Math.exp);
 }
 
+const nameFor = code => state.languages.get(code)?.name ?? code;
 const spacesBefore = segment => segment.slice(0, segment.length - segment.trimStart().length);
 const links = hypothesis => (hypothesis.alignment ?? "").split(" ").filter(Boolean).map(link => link.split("-").map(Number));
 const scoreOf = ({ score, confidence }) => `score ${score.toFixed(2)}` + (confidence == null ? "" : `, confidence ${percent(confidence)}`);
@@ -147,12 +160,21 @@ function draw() {
     if (doubtful || confidence < DOUBTFUL) { // there may be no confidence
       shownSentence.classList.add("in-doubt");
       shownSentence.title = doubtful ? "Check this sentence: the terms of the glossary do not go well with it" : `Probably not a good translation: confidence ${percent(confidence)}`;
-      $("in-doubt").hidden = false;
     }
     place.append(shownSentence, ...correctionButtons(sentence, shownSentence));
   }
+  for (const item of $("legend").children) item.hidden = !place.querySelector(`.${item.dataset.of}`);
+  $("copy").textContent = "Copy";
+  $("copy").disabled = !state.text;
   drawDetails();
   highlight(null);
+}
+
+// Words are one stop of the Tab key in each sentence; the arrow keys move between them.
+function neighbour(word, key) {
+  const steps = { ArrowRight: 1, ArrowLeft: -1 }, words = [...$("translation").querySelectorAll(".word")];
+  const forwards = getComputedStyle(word).direction === "rtl" ? -1 : 1;
+  return words[words.indexOf(word) + forwards * steps[key]];
 }
 
 function drawSentence(sentence) {
@@ -163,7 +185,7 @@ function drawSentence(sentence) {
   const made = make("span", { className: "sentence" });
   hypothesis.segments.forEach((segment, number) => {
     const p = found[number], text = segment.trim();
-    const word = make("span", { className: "word", tabIndex: 0, textContent: text, title: `P ${percent(p)}` });
+    const word = make("span", { className: "word", tabIndex: number ? -1 : 0, textContent: text, title: `Probability ${percent(p)}` });
     word.setAttribute("role", "button");
     word.classList.toggle("unsure", p < 0.5 && p >= 0.2);
     word.classList.toggle("doubtful", p < 0.2);
@@ -171,9 +193,12 @@ function drawSentence(sentence) {
     word.addEventListener("click", open);
     word.addEventListener("keydown", event => {
       if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); }
+      neighbour(word, event.key)?.focus();
     });
-    for (const name of ["pointerenter", "focus"]) word.addEventListener(name, () => highlight(sentence, number));
-    for (const name of ["pointerleave", "blur"]) word.addEventListener(name, () => highlight(null));
+    // While a list is open, the words that its word is aligned to stay marked.
+    const mark = (...chosen) => { if (!state.word) highlight(...chosen); };
+    for (const name of ["pointerenter", "focus"]) word.addEventListener(name, () => mark(sentence, number));
+    for (const name of ["pointerleave", "blur"]) word.addEventListener(name, () => mark(null));
     made.append(spacesBefore(segment), word);
   });
   return made;
@@ -216,40 +241,49 @@ function highlight(sentence, target) {
 async function openAlternatives(sentence, number, element) {
   state.selected = sentence;
   drawDetails();
-  const { segments } = sentence.hypotheses[sentence.chosen];
-  const prefix = segments.slice(0, number).join(""), text = segments[number].trim();
+  closeAlternatives();
+  const { segments } = sentence.hypotheses[sentence.chosen], text = segments[number].trim();
+  const prefix = segments.slice(0, number).join("") + spacesBefore(segments[number]); // behind a space, only new words are listed
   state.word = element;
-  const found = await call("/alternatives", { source: sentence.source, prefix, model: state.path[0], ...state.pair });
+  element.setAttribute("aria-expanded", true);
+  highlight(sentence, number);
+  const found = await call("/alternatives", { source: sentence.source, prefix, model: state.path[0], ...state.pair })
+    .catch(error => { closeAlternatives(); throw error; });
   if (state.word !== element) return;
   const box = $("alternatives"), place = element.getBoundingClientRect();
   const typed = make("input", { value: text, ariaLabel: "Your own word", placeholder: "your own word" });
   typed.addEventListener("keydown", event => {
-    if (event.key === "Enter") choose(sentence, `${prefix}${spacesBefore(segments[number])}${typed.value}`.trim());
+    if (event.key === "Enter") choose(sentence, number, `${prefix}${typed.value}`.trim());
   });
   box.replaceChildren(...found.alternatives.map(alternative => {
     const button = make("button", { className: alternative.word === text ? "chosen" : "", title: alternative.text },
-      make("span", { textContent: alternative.word }), make("span", { className: "muted", textContent: percent(Math.exp(alternative.log_prob)) }));
-    button.addEventListener("click", () => choose(sentence, alternative.prefix));
+      make("bdi", { textContent: alternative.word }), make("span", { className: "muted", textContent: percent(Math.exp(alternative.log_prob)) }));
+    button.addEventListener("click", () => choose(sentence, number, alternative.prefix));
     return button;
   }), typed);
   box.hidden = false;
-  box.style.left = `${Math.max(12, Math.min(place.left, innerWidth - box.offsetWidth - 12)) + scrollX}px`;
+  box.dir = getComputedStyle(element).direction;
+  const left = box.dir === "rtl" ? place.right - box.offsetWidth : place.left;
+  box.style.left = `${Math.max(12, Math.min(left, innerWidth - box.offsetWidth - 12)) + scrollX}px`;
   box.style.top = `${place.bottom + 4 + scrollY}px`;
   box.querySelector("button, input").focus({ preventScroll: true });
 }
 
 function closeAlternatives() {
   $("alternatives").hidden = true;
+  state.word?.removeAttribute("aria-expanded");
   state.word = null;
+  highlight(null);
 }
 
 // Keeps everything up to the chosen word, and translates the rest anew.
-async function choose(sentence, prefix) {
+async function choose(sentence, number, prefix) {
   closeAlternatives();
   await shown(async () => {
     await translateAgain(sentence, prefix);
     say(`The beginning “${prefix}” is kept.`);
     draw();
+    $("translation").querySelectorAll(".sentence")[state.sentences.indexOf(sentence)].querySelectorAll(".word")[number]?.focus();
   });
 }
 
@@ -261,11 +295,12 @@ async function translateAgain(sentence, prefix) {
 
 function drawDetails() {
   const sentence = state.selected;
-  $("details").hidden = !sentence;
-  $("show-attention").hidden = !state.hasAttention || state.path.length > 1;
+  $("hypotheses").hidden = $("timing").hidden = !sentence;
+  $("show-attention").hidden = !sentence || !state.hasAttention || state.path.length > 1;
+  $("similar").hidden = !sentence?.memory?.length;
   if (!sentence) return;
   $("n-best").replaceChildren(...sentence.hypotheses.map((hypothesis, number) => {
-    const button = make("button", {}, `${hypothesis.text} `, make("span", { className: "muted", textContent: hypothesis.origin ? "from the memory" : scoreOf(hypothesis) }));
+    const button = make("button", {}, make("bdi", { textContent: hypothesis.text }), " ", make("span", { className: "muted", textContent: hypothesis.origin ? "from the memory" : scoreOf(hypothesis) }));
     button.setAttribute("aria-pressed", number === sentence.chosen);
     button.addEventListener("click", () => { sentence.chosen = number; draw(); });
     return make("li", {}, button);
@@ -338,14 +373,35 @@ function fillLanguages() {
 // Shows the languages of the text and of the translation, and the models between them.
 function showLanguages() {
   const source = sourceLang(), target = $("to").value, pairs = between(source, target);
-  $("source-lang").textContent = $("from").value === DETECT ? `Source (detected: ${source ?? "…"})` : `Source (${source})`;
-  $("target-lang").textContent = `Translation (${target})`;
+  $("source-lang").textContent = !source ? "Detect language" : $("from").value === DETECT ? `${nameFor(source)} (detected)` : nameFor(source);
+  $("target-lang").textContent = nameFor(target);
+  $("pair").textContent = `${nameFor(source)} → ${nameFor(target)}`;
   $("translation").lang = target;
   $("source").lang = source ?? "";
   $("swap").hidden = !between(target, source).length;
   $("languages").hidden = state.directions.length < 2 && state.directions.every(isSingle);
-  $("models").hidden = !$("languages").hidden && pairs.length < 2;
+  $("pair").hidden = !$("languages").hidden;
+  $("models").hidden = pairs.length < 2;
   fill($("model"), pairs.map(({ models }) => [models.join(", "), models.join(", ")]));
+  showExamples();
+}
+
+// Suggests sentences as long as there is no text.
+function showExamples() {
+  const texts = state.examples[chosenPair()?.models[0]] ?? [];
+  $("examples").hidden = !texts.length || Boolean($("source").value);
+  $("examples").replaceChildren("Try: ", ...texts.map(text => {
+    const button = make("button", { textContent: text, dir: "auto" });
+    button.addEventListener("click", () => { $("source").value = text; $("source").focus(); translate(); });
+    return button;
+  }));
+}
+
+// The selection is copied as plain text, without the underlines of words. A page without TLS has no other way to copy.
+function copy() {
+  getSelection().selectAllChildren($("translation"));
+  if (document.execCommand("copy")) $("copy").textContent = "Copied";
+  getSelection().removeAllRanges();
 }
 
 function chooseLanguages() {
@@ -371,8 +427,10 @@ async function start() {
   const languages = found.languages.map(each => ({ ...each, shown: nameOf(each) }));
   languages.sort((one, other) => one.shown.localeCompare(other.shown));
   state.languages = new Map(languages.map(each => [each.code, each]));
-  Object.assign(state, { directions: found.directions, hasAttention: found.attention });
+  const examples = Object.fromEntries(found.models.map(model => [model.name, model.examples]));
+  Object.assign(state, { directions: found.directions, hasAttention: found.attention, examples });
   $("access").hidden = true;
+  document.body.classList.remove("locked");
   $("beam").max = found.max_beam;
   $("beam").value = Math.min($("beam").value, found.max_beam);
   fillLanguages();
@@ -381,6 +439,7 @@ async function start() {
   await showCorrections(found);
   $("glossaries").hidden = !found.glossaries.length;
   fill($("glossary"), [["", "none"], ...found.glossaries.map(name => [name, name])]);
+  if (found.glossaries.length === 1) [$("glossary").value] = found.glossaries;
   $("memories").hidden = !found.memories.length;
   fill($("memory"), [["", "none"], ...found.memories.map(name => [name, name])]);
   if ($("source").value) translate();
@@ -401,6 +460,11 @@ $("model").addEventListener("change", translate);
 $("beam").addEventListener("change", translate);
 for (const id of ["glossary", "memory"]) $(id).addEventListener("change", translate);
 $("swap").addEventListener("click", swap);
+$("copy").addEventListener("click", copy);
+$("translation").addEventListener("copy", event => {
+  event.preventDefault();
+  event.clipboardData.setData("text/plain", String(getSelection()));
+});
 $("show-attention").addEventListener("click", () => shown(showAttention));
 $("close-attention").addEventListener("click", () => $("attention").close());
 $("access").addEventListener("submit", event => {
@@ -410,8 +474,9 @@ $("access").addEventListener("submit", event => {
 });
 document.addEventListener("keydown", event => {
   if (event.key !== "Escape" || $("alternatives").hidden) return;
-  state.word?.focus({ preventScroll: true });
+  const { word } = state;
   closeAlternatives();
+  word.focus({ preventScroll: true });
 });
 document.addEventListener("pointerdown", event => {
   if (!$("alternatives").hidden && !$("alternatives").contains(event.target)) closeAlternatives();
