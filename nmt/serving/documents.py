@@ -59,7 +59,7 @@ class UploadedDocument(DocumentStateAnswer):
         """Counts a sentence that is translated, and the terms of the glossary that its translation has."""
         self.done += 1
         self.from_memory += translation.origin == "memory"
-        self.terms += sum(any(form in translation.text for form in term.forms) for term in terms)
+        self.terms += sum(term.is_in(translation.text) for term in terms)
         if translation.confidence is not None and translation.origin == "model":
             entry = ConfidenceEntry(source=sentence.text, target=translation.text, confidence=translation.confidence)
             ranked = sorted([*self.least_confident, entry], key=lambda each: each.confidence)

@@ -31,6 +31,10 @@ class FoundTerm(NamedTuple):
     stop: int
     forms: tuple[str, ...]
 
+    def is_in(self, text: str) -> bool:
+        """Returns whether a text has one of the forms, perhaps within a word."""
+        return any(form in text for form in self.forms)
+
 
 def has_terms(terms: Sequence[FoundTerm], translation: str) -> bool:
     """Returns whether a translation has a form of each term, or a word that begins with it."""
@@ -166,7 +170,7 @@ class Glossary:
 def _warn_of_rare(terms: list[str], codec: TextCodec, path: str | Path) -> None:
     """Warns of terms that the training text hardly had: they have a piece for every 2.5 characters, or fewer."""
     all_ids = codec.encode_target(terms)
-    rare = [t for t, ids in zip(terms, all_ids, strict=True) if UNK in ids or 2 * len(t) <= 5 * len(ids)]
+    rare = [term for term, ids in zip(terms, all_ids, strict=True) if UNK in ids or 2 * len(term) <= 5 * len(ids)]
     if rare and codec.config.subword != "char" and has_spaces(codec.direction.target):
         said = f"{len(rare):,} of {console.counted(len(terms), 'target term')} were hardly in the training text"
         console.warn(f"{path}: {said}, such as {', '.join(rare[:3])}; check the translations that have them")

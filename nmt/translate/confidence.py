@@ -21,8 +21,14 @@ from nmt.translate.units import Translation
 
 PROVENANCE_KEY = "calibrations"
 # Options of search on which the probabilities of a translation do not depend.
-_NEUTRAL = {
-    *["n_best", "batch_tokens", "max_length_offset", "max_source_length", "alignments", "seed", "glossary_fallback"]
+_IRRELEVANT = {
+    "n_best",
+    "batch_tokens",
+    "max_length_offset",
+    "max_source_length",
+    "alignments",
+    "seed",
+    "glossary_fallback",
 }
 # Added to the diagonal of the normal equations of standardised features; and the parts of cross-validation.
 _RIDGE, _FOLDS = 1.0, 10
@@ -111,7 +117,7 @@ def weights(features_NF: np.ndarray, scores_N: np.ndarray) -> tuple[float, np.nd
 def validity(engine: EngineConfig, search: SearchConfig) -> tuple[str, dict[str, object]]:
     """Returns the engine and the options of search that a calibration for these holds for."""
     name = engine.engine if engine.vocabulary_map is None else f"{engine.engine} with a vocabulary map"
-    return name, {option: value for option, value in search.variants().items() if option not in _NEUTRAL}
+    return name, {option: value for option, value in search.variants().items() if option not in _IRRELEVANT}
 
 
 def identities(provenances: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -299,7 +299,7 @@ def _without_model(unit: Unit, sentence: Sentence, glossary: Glossary | None, *,
     match, entry = unit.known(sentence), _entry(unit, sentence, glossary)
     if target := match.target if match else entry:
         terms = glossary.found_in(source, unit.direction) if glossary else []
-        unmet = not all(any(form in target for form in term.forms) for term in terms)
+        unmet = not all(term.is_in(target) for term in terms)
         words = _in_proportion(sentence.raw, target) if aligned else None
         return Translation(target, 0.0, [], [], unmet, words, "memory" if match else "glossary")
     words = [(i + len(sentence.tags), i) for i in range(len(RAW_WORD.findall(source)))]

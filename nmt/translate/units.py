@@ -183,7 +183,7 @@ class Unit:
         unmet, doubtful = (any(getattr(each, name) for each in translations) for name in ("unmet", "doubtful"))
         text = self.translated(translations, target_lang)
         origin, confidence = _origin(translations), _mean(each.confidence for each in translations)
-        return Translation(text, 0.0, [], [], unmet, None, origin, None, confidence, doubtful)
+        return Translation(text, 0.0, [], [], unmet, origin=origin, confidence=confidence, doubtful=doubtful)
 
     def translated(self, translations: Sequence[Translation], target_lang: str) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
