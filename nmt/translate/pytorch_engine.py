@@ -26,7 +26,7 @@ from nmt.model.masks import bound_on
 from nmt.model.transformer import LOGIT_ROWS, OutputLayer, Transformer, pack, start
 from nmt.model.transformer import step as step_model
 from nmt.search.api import Caches, Required, Scorer, SearchBatch, TokenHypothesis
-from nmt.search.beam import beam_search
+from nmt.search.beam import beam_search, scored
 from nmt.search.sampling import sample
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import read_lines
@@ -81,6 +81,13 @@ class Shortlist:
     def select(self, _: Tensor, sentences_B: Tensor | None) -> Self:
         """Returns the shortlist of some of the sentences, like `DecoderCache.select`."""
         return self if sentences_B is None else replace(self, bias_BV=self.bias_BV.index_select(0, sentences_B))
+
+
+def _too_large(sentence: EncodedSentence) -> NmtError:
+    return NmtError(
+        f"memory ran out for a single sentence of {len(sentence.ids):,} pieces; "
+        f"lower --max-source-length, and it is translated in parts, or --beam or --samples"
+    )
 
 
 class PyTorchEngine:
@@ -188,17 +195,11 @@ class PyTorchEngine:
                 pools.append(hypotheses)
             return [[*chain(*each)] if all(each) else [] for each in zip(*pools, strict=True)]
 
-        def too_large(sentence: EncodedSentence) -> NmtError:
-            return NmtError(
-                f"memory ran out for a single sentence of {len(sentence.ids):,} pieces; "
-                f"lower --max-source-length, and it is translated in parts, or --beam or --samples"
-            )
-
         def warn(count: int) -> None:
             console.warn(f"memory ran out with {count:,} sentences at once, which are now translated in two halves")
 
         with self.session():
-            hypotheses = in_halves(searched, sentences, too_large, warn)
+            hypotheses = in_halves(searched, sentences, _too_large, warn)
         return self.translations(sentences, hypotheses, search, log_probs=log_probs)
 
     def _with_terms(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[list[Translation]]:
@@ -212,15 +213,34 @@ class PyTorchEngine:
             units = [Unit("", text, direction=s.direction) for text in texts if has_terms(s.terms, text)]
             constrained = Unit("", constraints=tuple(term.forms for term in s.terms), direction=s.direction)
             needed = [required_of(self.codec, u, lowers=s.given.in_capitals) for u in units or [constrained]]
-            needed = [(replace(r, prefix=(*r.prefix, *[EOS] * bool(units))), given) for r, given in needed]
             forced.append([replace(s, terms=(), required=required, given=given) for required, given in needed])
-        searched = iter(self.translate([*chain(*forced)], search, log_probs=True) if forced else ())
+        flat = [*chain(*forced)]
+        free = [s for s in flat if not s.required.prefix]
+        searched = iter(self.translate(free, search, log_probs=True) if free else ())
+        whole = iter(self._prefixes([s for s in flat if s.required.prefix], search))
+        results = (next(whole) if s.required.prefix else next(searched)[0] for s in flat)
         for (s, ranked, i), ways in zip(lacking, forced, strict=True):
-            best = max((new for new, *_ in islice(searched, len(ways))), key=lambda new: fmean(new.log_probs))
+            best = max(islice(results, len(ways)), key=lambda new: fmean(new.log_probs))
             is_doubtful = fmean(ranked[i].log_probs) - fmean(best.log_probs) > _MOST_COST
             is_unmet = not has_terms(s.terms, best.text) or (is_doubtful and search.glossary_fallback)
             ranked[i] = ranked[i]._replace(unmet=True) if is_unmet else best._replace(doubtful=is_doubtful)
         return translations
+
+    def _prefixes(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[Translation]:
+        """Returns the prefix of each sentence as its whole translation, which needs no search."""
+        given = [self.codec.given(s.direction) for s in sentences]
+        pairs = [(s, np.array([*ids, *s.required.prefix])) for s, ids in zip(sentences, given, strict=True)]
+
+        def log_probs(some: Sequence[tuple[EncodedSentence, np.ndarray]]) -> list[list[float]]:
+            return self._log_probs([s.ids for s, _ in some], [ids for _, ids in some])
+
+        with self.session():
+            values = in_halves(log_probs, pairs, lambda pair: _too_large(pair[0])) if pairs else []
+        hypotheses = [
+            [scored([*s.required.prefix], own[len(ids) :], search.alpha)]
+            for s, ids, own in zip(sentences, given, values, strict=True)
+        ]
+        return [best for best, *_ in self.translations(sentences, hypotheses, search, log_probs=True)]
 
     def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[Caches, SearchBatch]:
         """Encodes sentences, of which those of equal width lie side by side; returns what search begins with.
