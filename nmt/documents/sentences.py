@@ -15,7 +15,7 @@ from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
 
 def sentence_unit(sentence: Sentence, maker: UnitMaker) -> Unit:
-    """Returns a unit that consists of one sentence, with the matches of the memories of `maker`."""
+    """Returns a unit that consists of one sentence, with the matches and terms that `maker` finds."""
     place = f"the sentence {sentence.raw:.80}"
     return maker.complete(Unit(sentence.text, place=place, earlier=sentence.earlier, sentences=[sentence]))
 
@@ -50,7 +50,7 @@ class Sentences:
 
     def _key(self, sentence: Sentence) -> Sentence:
         has_elements = sentence.has_elements and self._has_memory
-        return sentence._replace(line=0, start=0, has_elements=has_elements, matches=())
+        return sentence._replace(line=0, start=0, has_elements=has_elements, matches=(), terms=(), entry=None)
 
     def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> None:
         """Keeps the translation of a distinct sentence, and its matches, for `written`."""

@@ -22,7 +22,6 @@ from nmt.serving.catalog import ModelPath, fitted, model_names
 from nmt.serving.errors import RETRY_SECONDS, OverloadedError, UnknownNameError
 from nmt.serving.schema import ConfidenceEntry, DocumentFields, DocumentStateAnswer, check_text, search_config
 from nmt.serving.service import Service
-from nmt.text.glossary import FoundTerm
 from nmt.translate.units import Sentence, Translation, Unit
 
 # Documents that may be uploaded, and be translated, at the same time.
@@ -55,14 +54,16 @@ class UploadedDocument(DocumentStateAnswer):
         pace = (time.monotonic() - self.started) / self.done if self.done else _PACE
         return math.ceil(pace * (self.sentences - self.done))
 
-    def count(self, sentence: Sentence, translation: Translation, terms: Sequence[FoundTerm]) -> None:
+    def count(self, sentence: Sentence, translation: Translation) -> None:
         """Counts a sentence that is translated, and the terms of the glossary that its translation has."""
         self.done += 1
         self.from_memory += translation.origin == "memory"
-        self.terms += sum(term.is_in(translation.text) for term in terms)
-        if translation.confidence is not None and translation.origin == "model":
-            entry = ConfidenceEntry(source=sentence.text, target=translation.text, confidence=translation.confidence)
-            ranked = sorted([*self.least_confident, entry], key=lambda each: each.confidence)
+        self.terms += sum(term.is_in(translation.text) for term in sentence.terms)
+        confidence, is_doubtful = translation.confidence, translation.is_doubtful(0)
+        if is_doubtful or (confidence is not None and translation.origin == "model"):
+            pair: dict[str, Any] = {"source": sentence.text, "target": translation.text}
+            entry = ConfidenceEntry(**pair, confidence=confidence, doubtful=is_doubtful)
+            ranked = sorted([*self.least_confident, entry], key=lambda each: (not each.doubtful, each.confidence or 0))
             self.least_confident = ranked[:_LEAST_CONFIDENT]
 
     def response(self) -> Response:
@@ -174,7 +175,7 @@ class DocumentStore:
         glossary, memories = self._catalog.glossary(fields.glossary), self._catalog.memory(fields.memory, path)
         source_lang, target_lang = path[0].codec.config.source_lang, path[-1].codec.config.target_lang
         search = fitted(search_config({}, self._service.config), path)
-        maker = self._service.maker(path, "sentence", memories)
+        maker = self._service.maker(path, "sentence", memories, glossary)
         options = ReadOptions(document.name, source_lang, target_lang, protected=maker.protected)
         sentences = Sentences(maker, options, has_memory=bool(memories or self._catalog.corrections))
         name, content = document.name, document.content
@@ -192,18 +193,19 @@ class DocumentStore:
         while waiting := different[document.done : document.done + self._at_once]:
 
             def matched(waiting: Sequence[Sentence] = waiting) -> list[Unit]:
-                maker = self._service.maker(path, "unit", memories, offers=parsed.offer is not None)
+                maker = self._service.maker(path, "unit", memories, glossary, offers=parsed.offer is not None)
                 return [sentence_unit(sentence, maker) for sentence in waiting]
 
             try:
                 units = await asyncio.to_thread(matched)
-                translations = await self._service.translations(path, units, search, glossary, pieces=False)
+                translations = await self._service.translations(path, units, search, pieces=False)
             except OverloadedError:  # the queue is full
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             for sentence, unit, ((best, *_),) in zip(waiting, units, translations, strict=True):
-                sentences.set_translation(sentence, best, unit.sentences[0].matches)
-                document.count(sentence, best, glossary.found_in(sentence.text, unit.direction) if glossary else ())
+                (complete,) = unit.sentences
+                sentences.set_translation(sentence, best, complete.matches)
+                document.count(complete, best)
         content, _ = await self._in_thread(partial(sentences.written, parsed))
         return content
 

@@ -227,7 +227,8 @@ class ConfidenceEntry(BaseModel):
 
     source: str
     target: str
-    confidence: float
+    confidence: float | None = Field(None, description="An estimate of its chrF, if the model is calibrated.")
+    doubtful: bool = Field(False, description="Its terms do not go well with it, or it lacks some of them.")
 
 
 class DocumentStateAnswer(BaseModel):
@@ -241,7 +242,7 @@ class DocumentStateAnswer(BaseModel):
     from_memory: int = Field(0, description="How many translations are from a memory.")
     terms: int = Field(0, description="How many terms of the glossary the translations have.")
     least_confident: list[ConfidenceEntry] = Field(
-        [], description="The 20 sentences of the least confidence, the lowest first; if the model is calibrated."
+        [], description="20 sentences at most: those that suffer from terms, and then those of the least confidence."
     )
 
 

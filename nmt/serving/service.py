@@ -17,7 +17,7 @@ from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import TranslateBody, check_text, search_config
 from nmt.serving.workers import Operation
 from nmt.text.casing import upper
-from nmt.text.codec import Direction, TextCodec
+from nmt.text.codec import UNNAMED, Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.icu import parse_icu
 from nmt.text.languages import has_spaces
@@ -134,8 +134,7 @@ class Service:
         for path in filter(None, dict.fromkeys(text.path for text in texts)):
             along = [text for text in texts if text.path == path]
             units = await _in_thread_if(is_slow, partial(self._units, path, along, body, search, offers=offers))
-            glossary, options = self.catalog.glossary(body.glossary), fitted(search, path)
-            translations = await self.translations(path, units, options, glossary, pieces=body.pieces)
+            translations = await self.translations(path, units, fitted(search, path), pieces=body.pieces)
             for text, unit, ranked in zip(along, units, translations, strict=True):
                 text.unit, text.translations = unit, ranked
         return texts
@@ -167,8 +166,8 @@ class Service:
         if len(path) > 1 and (body.prefix or body.constraints or body.glossary or body.memory or search.alignments):
             needs = "prefix, constraints, glossaries, memories, markup and alignments need a single model"
             raise NmtError(f"{needs}, but {model_names(path)} translate in turn")
-        memories = self.catalog.memory(body.memory, path)
-        maker = self.maker(path, "sentence" if body.split else "line", memories, offers=offers)
+        glossary, memories = self.catalog.glossary(body.glossary), self.catalog.memory(body.memory, path)
+        maker = self.maker(path, "sentence" if body.split else "line", memories, glossary, offers=offers)
         units = [maker.complete(text.unit) for text in texts]
         count = sum(len(unit.sentences) for unit in units)
         if (body.prefix or body.constraints) and count != 1:
@@ -176,7 +175,15 @@ class Service:
             raise NmtError(f"prefix and constraints need a source of one sentence, not {count or 'none'}; {way_out}")
         return units
 
-    def maker(self, path: ModelPath, cut: Cut, memories: Sequence[Memory] = (), *, offers: bool = False) -> UnitMaker:
+    def maker(
+        self,
+        path: ModelPath,
+        cut: Cut,
+        memories: Sequence[Memory] = (),
+        glossary: Glossary | None = None,
+        *,
+        offers: bool = False,
+    ) -> UnitMaker:
         """Returns what makes units for models. Corrections are the first memory."""
         text, target_lang = path[0].codec.config, path[-1].codec.config.target_lang
         used: list[AnyMemory] = [*memories]
@@ -185,10 +192,10 @@ class Service:
             pair = self.catalog.language(text.source_lang), self.catalog.language(target_lang)
             used.insert(0, CorrectionMemory(self.catalog.corrections, pair, (text.source_lang, target_lang)))
         protected = self.catalog.protected
-        return UnitMaker(text, protected, cut=cut, memories=used, offers=offers, target_lang=target_lang)
+        return UnitMaker(text, protected, UNNAMED, cut, used, glossary, offers, target_lang)
 
     async def translations(
-        self, path: ModelPath, units: Sequence[Unit], search: SearchConfig, glossary: Glossary | None, *, pieces: bool
+        self, path: ModelPath, units: Sequence[Unit], search: SearchConfig, *, pieces: bool
     ) -> list[list[list[Translation]]]:
         """Returns the translations of each sentence of units by the last model, best first."""
         translations: list[list[list[Translation]]] = []
@@ -201,7 +208,7 @@ class Service:
             is_last = model is path[-1]
             options = search if is_last else replace(search, n_best=1)
             is_long = _are_long([sentence.text for unit in units for sentence in unit.sentences])
-            encoded = await _in_thread_if(is_long, partial(encode, model.codec, units, options, glossary))
+            encoded = await _in_thread_if(is_long, partial(encode, model.codec, units, options))
             # A confidence of the second model alone would say nothing about what the first one gave it.
             calibrations = valid_for(self.engine, options, model.calibrations) if len(path) == 1 else {}
             log_probs = (pieces and is_last) or bool(calibrations)
@@ -217,9 +224,7 @@ class Service:
                 for sentence in encoded
             ]
             ranked = zip(encoded, await self.scheduler.run(items), strict=True)
-            together = partial(
-                by_sentence, units, ranked, aligned=options.alignments, glossary=glossary, calibrations=calibrations
-            )
+            together = partial(by_sentence, units, ranked, aligned=options.alignments, calibrations=calibrations)
             translations = await _in_thread_if(is_long, together)
         return translations
 

@@ -14,6 +14,7 @@ from nmt.config import Normalization, SubwordKind
 from nmt.config.options import Config
 from nmt.errors import DamagedError, NmtError
 from nmt.text.casing import is_upper, lower, upper
+from nmt.text.forms import Endings
 from nmt.text.languages import MULTIPLE, UNKNOWN, has_spaces, listed, matching
 from nmt.text.mapped import MAPPED_KINDS, Mapped, MappedKind
 from nmt.text.moses import WHOLE, Moses
@@ -120,6 +121,11 @@ class TextConfig(Config):
             raise NmtError(f"a tag must be a single word, but the tags are {self.tags!r:.80}")
         if len(self.languages) != len(self.language_pieces) or not all(len(d.split()) == 2 for d in self.directions):
             raise NmtError(f"languages {self.languages!r:.80} and their pieces or directions do not go together")
+
+    @property
+    def exchanged_endings(self) -> set[Endings]:
+        """The `endings` as pairs."""
+        return {(first, second) for first, _, second in (pair.partition("/") for pair in self.endings)}
 
     @property
     def trained(self) -> list[Direction]:

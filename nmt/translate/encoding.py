@@ -19,7 +19,7 @@ from nmt.errors import NmtError
 from nmt.search.api import Required
 from nmt.text.casing import lower
 from nmt.text.codec import Direction, TextCodec
-from nmt.text.glossary import FoundTerm, Glossary
+from nmt.text.glossary import FoundTerm
 from nmt.text.languages import has_spaces
 from nmt.text.protected import lacks, unprotected, with_protected
 from nmt.text.sentences import parts_of_long
@@ -83,17 +83,14 @@ class EncodedSentence:
         return bool(self.words) and (not self.copies or lacks(translation, self.copies))
 
 
-def encode(
-    codec: TextCodec, units: Sequence[Unit], search: SearchConfig, glossary: Glossary | None = None, first: int = 1
-) -> list[EncodedSentence]:
+def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first: int = 1) -> list[EncodedSentence]:
     """Returns the sentences of units as ids.
 
     Those that need no model are left out: a memory or glossary has them, or they have no letters beside what stays as
-    it is, and no prefix or constraints.
+    it is, and no prefix or constraints. Terms are put into a sentence, or required of its translation, unless it is
+    translated in parts.
 
     Args:
-        glossary: its terms are put into each sentence that has them, or required of its translation, unless it is
-            translated in parts.
         first: the number of the first unit.
 
     Raises:
@@ -104,34 +101,31 @@ def encode(
         for n, unit in enumerate(units, first)
         for i, sentence in enumerate(unit.sentences)
         if not unit.known(sentence)
-        and not _entry(unit, sentence, glossary)
         and (unit.prefix or unit.constraints or has_letters(unprotected(sentence.text, sentence.protected)))
     ]
     all_ids = codec.encode_tagged(
         [(s.tags, lower(s.text, unit.direction.source) if lowers else s.text) for _, unit, s, lowers in keyed]
     )
     longest, mode = search.max_source_length, _glossary_mode(codec, search)
-    pairs = (pair.partition("/") for pair in codec.config.endings if glossary)
-    endings = {(first, second) for first, _, second in pairs}
     texts = list(dict.fromkeys(chain.from_iterable(sentence.earlier for _, _, sentence, _ in keyed)))
     earlier = dict(zip(texts, codec.encode_source(texts), strict=True))  # a sentence stands before several others
     encoded: list[EncodedSentence] = []
     for (key, unit, sentence, lowers), ids in zip(keyed, all_ids, strict=True):
         place = unit.place or f"line {key.unit}"
         is_blank_text = len(ids) == codec.tags_before(ids)
-        terms = glossary.found_in(sentence.text, unit.direction, endings) if glossary else []
+        terms = sentence.terms
         if terms and len(ids) > longest:
             advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
-            terms = []
+            terms = ()
         if terms and mode != "strict":
             ids = _with_terms(codec, sentence, ids, terms, unit.direction.target if lowers else None)
         if sentence.earlier and not is_blank_text:
             with_context = codec.with_context(ids, [earlier[text] for text in sentence.earlier])
             ids = with_context if len(with_context) <= longest else ids
-        terms = [] if mode == "learnt" else terms
+        terms = () if mode == "learnt" else terms
         if sentence.tags or unit.prefix or unit.constraints or not all(map(has_spaces, unit.direction)):
-            unit, terms = replace(unit, constraints=(*unit.constraints, *(term.forms for term in terms))), []
+            unit, terms = replace(unit, constraints=(*unit.constraints, *(term.forms for term in terms))), ()
         required, given = required_of(codec, unit, lowers=lowers)
         parts = [] if is_blank_text and required == Required() else parts_of_long(codec, ids, unit.direction, longest)
         if len(parts) > 1 or required != Required():
@@ -256,7 +250,6 @@ def by_sentence(
     translations: Iterable[tuple[EncodedSentence, Sequence[Translation]]],
     *,
     aligned: bool,
-    glossary: Glossary | None = None,
     first: int = 1,
     calibrations: Mapping[str, Calibration] | None = None,
 ) -> list[list[list[Translation]]]:
@@ -265,7 +258,6 @@ def by_sentence(
     Args:
         translations: those of each encoded sentence.
         aligned: whether alignments were asked for.
-        glossary: a translation of a memory without its terms is marked as unmet.
         first: the number of the first unit.
         calibrations: by direction. With one, translations, which then have log P of their pieces, get a confidence.
     """
@@ -279,7 +271,7 @@ def by_sentence(
             if (n, i) in parts:
                 ranked = _from_parts(unit, sentence, parts[n, i], aligned=aligned)
             else:
-                ranked = [_without_model(unit, sentence, glossary, aligned=aligned)]
+                ranked = [_without_model(unit, sentence, aligned=aligned)]
             if calibration:
                 ranked = [each._replace(confidence=calibration.of(sentence.text, each)) for each in ranked]
             ranked_sentences.append(ranked)
@@ -287,21 +279,14 @@ def by_sentence(
     return results
 
 
-def _entry(unit: Unit, sentence: Sentence, glossary: Glossary | None) -> str | None:
-    """Returns the translation of a sentence that the glossary has as a term; see `Unit.known`."""
-    is_bound = unit.prefix or unit.constraints or sentence.has_elements
-    return glossary.entry(sentence.text, unit.direction) if glossary and not is_bound else None
-
-
-def _without_model(unit: Unit, sentence: Sentence, glossary: Glossary | None, *, aligned: bool) -> Translation:
-    """Returns the translation of a sentence that a memory or glossary has, or that has nothing to translate."""
+def _without_model(unit: Unit, sentence: Sentence, *, aligned: bool) -> Translation:
+    """Returns the translation of a sentence that is known, or that has nothing to translate."""
     source = sentence.text
-    match, entry = unit.known(sentence), _entry(unit, sentence, glossary)
-    if target := match.target if match else entry:
-        terms = glossary.found_in(source, unit.direction) if glossary else []
-        unmet = not all(term.is_in(target) for term in terms)
+    if known := unit.known(sentence):
+        target, origin = known
+        unmet = not all(term.is_in(target) for term in sentence.terms)
         words = _in_proportion(sentence.raw, target) if aligned else None
-        return Translation(target, 0.0, [], [], unmet, words, "memory" if match else "glossary")
+        return Translation(target, 0.0, [], [], unmet, words, origin)
     words = [(i + len(sentence.tags), i) for i in range(len(RAW_WORD.findall(source)))]
     return Translation("" if is_blank(source) else source.strip(), 0.0, [], [], alignment=words if aligned else None)
 

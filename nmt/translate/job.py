@@ -12,7 +12,6 @@ from nmt.jobs.stream import Batch, Chunk, Result
 from nmt.memories.matching import Match
 from nmt.model.device import device_type
 from nmt.text.codec import TextCodec
-from nmt.text.glossary import Glossary
 from nmt.text.words import pharaoh
 from nmt.translate.confidence import Calibration
 from nmt.translate.encoding import EncodedSentence, by_sentence, encode, longest_first
@@ -80,7 +79,7 @@ class ModelJob:
 
 @dataclass(frozen=True)
 class TranslationJob(ModelJob):
-    """Which model translates, how it searches, its glossary, and how translations are written.
+    """Which model translates, how it searches, and how translations are written.
 
     Attributes:
         offers: whether similar sentences of memories are in the results.
@@ -88,14 +87,13 @@ class TranslationJob(ModelJob):
     """
 
     search: SearchConfig
-    glossary: Glossary | None = None
     output: OutputForm = "text"
     offers: bool = False
     calibrations: Mapping[str, Calibration] = field(default_factory=dict)
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
         """Yields the batches of the sentences of a chunk, longest first."""
-        sentences = encode(codec, chunk.units, self.search, self.glossary, chunk.first)
+        sentences = encode(codec, chunk.units, self.search, chunk.first)
         budget = self.search.tokens_at_once(device_type(self.runtime))
         for batch in longest_first([sentence.width for sentence in sentences], budget):
             yield Batch([sentences[i].key.unit for i in batch], [sentences[i] for i in batch])
@@ -110,12 +108,7 @@ class TranslationJob(ModelJob):
         """Returns a `TranslatedUnit` for each unit of a chunk, without what its output does not need."""
         translations = [pair for batch, results in done for pair in zip(batch.work, results, strict=True)]
         ranked_sentences = by_sentence(
-            chunk.units,
-            translations,
-            aligned=self.search.alignments,
-            glossary=self.glossary,
-            first=chunk.first,
-            calibrations=self.calibrations,
+            chunk.units, translations, aligned=self.search.alignments, first=chunk.first, calibrations=self.calibrations
         )
         records = []
         for unit, ranked in zip(chunk.units, ranked_sentences, strict=True):

@@ -58,9 +58,13 @@ class Setup:
         """Finds what stays as it is."""
         return Protected(self.engine.keep, self.engine.protect)
 
+    @cached_property
+    def _glossary(self) -> Glossary | None:
+        return None if self.glossary is None else Glossary.read(self.glossary, read_codec(self.models[0]))
+
     def maker(self, cut: Literal["sentence", "line", "unit"], *, offers: bool) -> UnitMaker:
         """Returns what makes the units; see `UnitMaker`."""
-        return UnitMaker(self.text, self.protected, self.direction, cut, self.memories, offers)
+        return UnitMaker(self.text, self.protected, self.direction, cut, self.memories, self._glossary, offers)
 
     def job(
         self, output: OutputForm, *, offers: bool, alignments: bool = False, confidence: bool = False
@@ -72,15 +76,12 @@ class Setup:
             confidence: whether text needs it for --doubtful. Raises NmtError if the models are not calibrated.
         """
         search = replace(self.search, alignments=self.search.alignments or alignments)
-        glossary = None if self.glossary is None else Glossary.read(self.glossary, read_codec(self.models[0]))
         calibrations = {}
         if confidence or output != "text":
             calibrations = valid_for(self.engine, search, read_calibrations(self.models))
         if confidence and not calibrations:
             raise NmtError(f"--doubtful needs the confidence of translations, but {how_to_calibrate(self.models)}")
-        return TranslationJob(
-            self.models, self.runtime, search, glossary, output, offers, calibrations, engine=self.engine
-        )
+        return TranslationJob(self.models, self.runtime, search, output, offers, calibrations, engine=self.engine)
 
     @property
     def files(self) -> list[str | Path]:

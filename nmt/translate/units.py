@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from nmt.memories.matching import Match
 from nmt.memories.memory import AnyMemory, matches_of
 from nmt.text.codec import UNNAMED, Direction, TextConfig
+from nmt.text.glossary import FoundTerm, Glossary
 from nmt.text.languages import has_spaces
 from nmt.text.marked import MarkedText, Role, Token
 from nmt.text.markup_projection import projected
@@ -89,6 +90,8 @@ class Sentence(NamedTuple):
         protected: what of its text stays as it is.
         has_elements: whether elements of markup begin or end within it.
         matches: those of memories.
+        terms: those of a glossary.
+        entry: its translation, if it is a term as a whole.
         earlier: texts of sentences before it, which a model of context reads.
     """
 
@@ -99,6 +102,8 @@ class Sentence(NamedTuple):
     protected: tuple[ProtectedSpan, ...] = ()
     has_elements: bool = False
     matches: tuple[Match, ...] = ()
+    terms: tuple[FoundTerm, ...] = ()
+    entry: str | None = None
     earlier: tuple[str, ...] = ()
 
     @property
@@ -163,14 +168,15 @@ class Unit:
         """The phrases of each constraint, of which one must occur."""
         return [[phrases] if isinstance(phrases, str) else phrases for phrases in self.constraints]
 
-    def known(self, sentence: Sentence) -> Match | None:
-        """Returns the match whose target is the translation of a sentence, which the model then does not translate.
+    def known(self, sentence: Sentence) -> tuple[str, str] | None:
+        """Returns the translation of a sentence, which needs no model, and its origin: `memory` or `glossary`.
 
-        A memory does not say where elements belong, and does not have the prefix and the constraints of the unit.
+        Neither says where elements belong, or has the prefix and the constraints of the unit.
         """
         if self.prefix or self.constraints or sentence.has_elements:
             return None
-        return next((match for match in sentence.matches if match.score == 1), None)
+        targets = [(match.target, "memory") for match in sentence.matches if match.score == 1]
+        return next(iter(targets), (sentence.entry, "glossary") if sentence.entry else None)
 
     def translation(self, translations: Sequence[Translation], target_lang: str) -> Translation:
         """Returns the translation of a unit that is a line of plain text, or with markup its text alone.
@@ -222,7 +228,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class UnitMaker:
-    """Finds what is translated of units: their sentences, in which direction, and what memories have of them.
+    """Finds what is translated of units: their sentences, in which direction, and what others have translated of them.
 
     Attributes:
         text: the text processing of the model.
@@ -230,6 +236,7 @@ class UnitMaker:
         direction: of units that name none.
         cut: what a sentence is: what ends as one, a line, or the whole unit if it is plain text.
         memories: the first one that has a sentence translates it.
+        glossary: its terms are in the translations.
         offers: whether similar sentences of memories are needed.
         target_lang: of the last model, if several translate in turn.
     """
@@ -239,17 +246,18 @@ class UnitMaker:
     direction: Direction = UNNAMED
     cut: Literal["sentence", "line", "unit"] = "unit"
     memories: Sequence[AnyMemory] = ()
+    glossary: Glossary | None = None
     offers: bool = False
     target_lang: str = ""
 
     def complete(self, unit: Unit) -> Unit:
         """Returns the unit with its direction and its sentences. Blank lines have none, unless they are the unit.
 
-        Sentences that the unit has already only get their matches.
+        Sentences that the unit has already only get their matches and terms.
         """
         direction = self.text.resolved(unit.direction if any(unit.direction) else self.direction)
         if unit.sentences:
-            sentences = [self._matched(sentence, direction, offers=self.offers) for sentence in unit.sentences]
+            sentences = [self._looked_up(sentence, direction, offers=self.offers) for sentence in unit.sentences]
         else:
             lines = [unit.source] if unit.content is None and self.cut == "unit" else unit.lines
             numbered = enumerate(lines)
@@ -280,16 +288,21 @@ class UnitMaker:
             spans = [(0, len(plain))] if is_whole or not is_blank(plain) else []
             if self.cut == "sentence" and spans:
                 spans = sentence_spans(plain, direction.source, protected)
-            if len(spans) > 1 == len(parts) and unit.known(entire := self._matched(whole, direction, offers=False)):
+            if len(spans) > 1 == len(parts) and unit.known(entire := self._looked_up(whole, direction, offers=False)):
                 sentences.append(entire)
                 continue
             for start, stop in spans:
                 words, inner = _within(protected, start, stop), has_elements(begin + start, begin + stop)
                 sentence = Sentence(plain[start:stop], number, begin + start, whole.tags, words, inner)
-                sentences.append(self._matched(sentence, direction, offers=self.offers))
+                sentences.append(self._looked_up(sentence, direction, offers=self.offers))
         return sentences
 
-    def _matched(self, sentence: Sentence, direction: Direction, *, offers: bool) -> Sentence:
+    def _looked_up(self, sentence: Sentence, direction: Direction, *, offers: bool) -> Sentence:
+        """Returns the sentence with what the glossary and the memories have of it."""
+        if self.glossary:
+            terms = self.glossary.found_in(sentence.text, direction, self.text.exchanged_endings)
+            entry = self.glossary.entry(sentence.text, direction)
+            sentence = sentence._replace(terms=tuple(terms), entry=entry)
         if not self.memories:
             return sentence
         languages = direction.source, self.target_lang or direction.target

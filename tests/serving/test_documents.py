@@ -53,8 +53,9 @@ def models(folder: Path) -> list[Path]:
 def server(models: list[Path], folder: Path) -> Iterator[Server]:
     (folder / "token").write_text("secret")
     (folder / "terms.tsv").write_text("words\tpieces\n")
+    (folder / "rare.tsv").write_text("few\txyzxyzxyz\nwords\tum\n")
     options = ["--api=libretranslate", "--api=deepl", "--max-document-mib=1", "--token-file", folder / "token",
-               f"--glossary=terms={folder}/terms.tsv"]  # fmt: skip
+               f"--glossary=terms={folder}/terms.tsv", f"--glossary=rare={folder}/rare.tsv"]  # fmt: skip
     with serving(*models, *OPTIONS, *options, token="secret", before=tell_ends) as running:
         yield running
 
@@ -117,7 +118,20 @@ def test_a_glossary_is_that_of_translate_file(
         server, "a.txt", b"some words", languages.format("fr", "terms")
     )
     answer = server.send("POST", f"/documents?name=a.txt&{languages.format('de', 'x')}", b"some words")
-    assert (answer.status, answer.json["error"]) == (404, "there is no glossary 'x'; this server has terms")
+    assert (answer.status, answer.json["error"]) == (404, "there is no glossary 'x'; this server has terms, rare")
+
+
+def test_sentences_that_suffer_from_their_terms_are_listed(server: Server) -> None:
+    lines = ["some words", "a few more", "few words to learn", "to learn"]
+    answer = server.translate(lines, glossary="rare", source_lang="en", target_lang="de")
+    doubtful = {
+        (line, translation["text"])
+        for line, translation in zip(lines, answer["translations"], strict=True)
+        if translation["sentences"][0]["hypotheses"][0].get("doubtful")
+    }
+    number = upload(server, "a.txt", "\n".join(lines).encode(), "source_lang=en&target_lang=de&glossary=rare")
+    listed = ended(server, number)["least_confident"]
+    assert {(entry["source"], entry["target"]) for entry in listed if entry["doubtful"]} == doubtful != set()
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

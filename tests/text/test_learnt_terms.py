@@ -45,9 +45,9 @@ def test_the_endings_of_a_text_make_forms_of_words() -> None:
 def source_of(codec: TextCodec, line: str, glossary: dict[str, str], mode: str = "auto") -> list[str]:
     """Returns the pieces of a line and the word `to`, which are translated with a glossary."""
     direction = Direction("en", "de")
-    unit = UnitMaker(codec.config, Protected(), direction).complete(Unit(f"{line} to"))
     terms = Glossary({term: (form,) for term, form in glossary.items()})
-    (sentence,) = encode(codec, [unit], SearchConfig(glossary_mode=mode), terms)  # type: ignore[arg-type]
+    unit = UnitMaker(codec.config, Protected(), direction, glossary=terms).complete(Unit(f"{line} to"))
+    (sentence,) = encode(codec, [unit], SearchConfig(glossary_mode=mode))  # type: ignore[arg-type]
     assert bool(sentence.terms) == (mode != "auto")
     return codec.source.pieces(sentence.ids)
 
@@ -130,8 +130,8 @@ def test_without_terms_the_endings_are_stored_too(tmp_path: Path) -> None:
     run("preprocess", *written(tmp_path))
     codec = DataFolder.open(str(tmp_path / "data")).codec
     assert "/s" in codec.config.endings
-    unit = UnitMaker(codec.config, Protected()).complete(Unit(f"the {NOUNS[0]}s"))
-    (sentence,) = encode(codec, [unit], SearchConfig(), Glossary({NOUNS[0]: ("Wort",)}))
+    maker = UnitMaker(codec.config, Protected(), glossary=Glossary({NOUNS[0]: ("Wort",)}))
+    (sentence,) = encode(codec, [maker.complete(Unit(f"the {NOUNS[0]}s"))], SearchConfig())
     assert [term.forms for term in sentence.terms] == [("Wort",)]
 
 

@@ -80,11 +80,11 @@ async function download(id, signal) {
 
 // Says what a document became, and lists its doubtful sentences.
 function outcome({ sentences, from_memory: known = 0, terms = 0, left = "", least_confident: ranked = [] }) {
-  const doubts = ranked.filter(({ confidence }) => confidence < DOUBTFUL);
+  const doubts = ranked.filter(({ confidence, doubtful }) => doubtful || confidence < DOUBTFUL);
   $("doubts").hidden = !doubts.length;
-  $("doubts").querySelector("ol").replaceChildren(...doubts.map(({ source, target, confidence }) => make("li", {},
+  $("doubts").querySelector("ol").replaceChildren(...doubts.map(({ source, target, confidence, doubtful }) => make("li", {},
     make("bdi", { textContent: source }), make("br"), make("bdi", { className: "in-doubt", textContent: target }),
-    make("span", { className: "muted", textContent: ` confidence ${percent(confidence)}` }))));
+    make("span", { className: "muted", textContent: doubtful ? " check its terms" : ` confidence ${percent(confidence)}` }))));
   const parts = [counted(sentences, "different sentence"), known && `${known} from the memory`,
     terms && `${counted(terms, "term")} of the glossary used`, doubts.length && `${counted(doubts.length, "doubtful sentence")}`];
   return `${parts.filter(Boolean).join(", ")}.${left && ` Left as they are: ${left}.`}`;
