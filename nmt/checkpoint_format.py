@@ -29,6 +29,8 @@ _T = TypeVar("_T")
 SUFFIX = ".safetensors"
 SCHEMA_VERSION = 4
 TAKE_ANOTHER = "use another checkpoint"
+# The entry of the provenance with calibrations; see `nmt.translate.confidence`.
+CALIBRATIONS = "calibrations"
 # Files up to this size, in bytes, are compared with their SHA-256 whenever they are opened.
 HASHED_BYTES = 256 << 20
 # The key of the metadata in the header of a file; and its keys: the JSON document, and the SHA-256.
@@ -149,9 +151,10 @@ def read_header(path: str | Path, *, verify: bool = False) -> tuple[dict[str, An
 
 
 def read_digest(path: str | Path) -> str:
-    """Returns the SHA-256 of a checkpoint, which is compared with its content."""
-    with _opened(Path(path), "np", verify=True) as (_, file):
-        return str(file.metadata()[_SHA256])
+    """Returns the SHA-256 that a checkpoint has without calibrations; its own is compared with its content."""
+    with _opened(Path(path), "np", verify=True) as (document, file):
+        stored = str(file.metadata()[_SHA256])
+    return _computed(Path(path), without=CALIBRATIONS)[1] if CALIBRATIONS in document["provenance"] else stored
 
 
 def read_rows(path: Path, name: str, rows: Any) -> Any:
@@ -259,16 +262,27 @@ def _document(file: Any, path: str | Path) -> dict[str, Any]:
 
 
 def _verify(path: Path) -> None:
+    stored, computed = _computed(path)
+    if stored != computed:
+        raise DamagedError(f"{path} is damaged: its content does not have its SHA-256; {TAKE_ANOTHER}")
+
+
+def _computed(path: Path, without: str = "") -> tuple[str | None, str]:
+    """Returns the SHA-256 in a file, and that of its content, perhaps without an entry of the provenance."""
     # The file is read, not mapped: an error of the disk then is an exception, but for a mapping it ends the process.
     with path.open("rb") as file:
         (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
         described = json.loads(file.read(length))
         metadata = described.pop(_METADATA)
-        stored, digest = metadata.pop(_SHA256, None), _digest(metadata, described)
+        stored = metadata.pop(_SHA256, None)
+        if without:
+            document = json.loads(metadata[_DOCUMENT])
+            del document["provenance"][without]
+            metadata[_DOCUMENT] = json.dumps(document)
+        digest = _digest(metadata, described)
         for part in iter(lambda: file.read(1 << 20), b""):
             digest.update(part)
-        if stored != digest.hexdigest():
-            raise DamagedError(f"{path} is damaged: its content does not have its SHA-256; {TAKE_ANOTHER}")
+        return stored, digest.hexdigest()
 
 
 def _digest(metadata: Mapping[str, str], described: Mapping[str, Any]) -> "hashlib._Hash":

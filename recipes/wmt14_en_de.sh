@@ -5,7 +5,8 @@
 #
 #   CUDA_VISIBLE_DEVICES=0 bash recipes/wmt14_en_de.sh [base|big] [STEP...] [-- nmt train option...]
 #
-# Estimates: 5 GB of disk with the archives, one hour of a core to preprocess, and 1 GB of RAM.
+# Estimates: 5 GB of disk for the archives and the data, and 7 GB more to train base or 22 GB for big; one hour of a core
+# to preprocess, and 1 GB of RAM.
 #
 # base (the default) trains for 100,500 updates, saves a checkpoint every 1,500, and averages the last 5. big trains for
 # 300,000 updates, saves a checkpoint every 600, and averages the last 20. The steps are download, unpack, preprocess,

@@ -24,7 +24,7 @@ tyv_Cyrl=kaz_Cyrl --add-pieces corpus.tyv_Cyrl"""
 
 import_ = typer.Typer(
     name="import",
-    help="Convert a model of another toolkit to a checkpoint: Opus-MT, NLLB-200, M2M-100, or one of fairseq.",
+    help="Convert a model of another toolkit to a checkpoint: Opus-MT, NLLB-200, M2M-100, or one of Marian or fairseq.",
     no_args_is_help=True,
 )
 
@@ -130,11 +130,11 @@ def marian(
             f"--vocabulary-map and --output are the same file, {output}; choose another file for one of them"
         )
     with output_file(output, inputs, suffix=SUFFIX) as file:
+        write_model(file)
         if lines is not None:
             path = vocabulary_map or f"{output.removesuffix(SUFFIX)}.vmap.txt"
             with output_file(path, inputs, "--vocabulary-map") as map_file:
                 map_file.write("".join(lines))
-        write_model(file)
     console.info(f"wrote {output}")
 
 

@@ -58,7 +58,7 @@ def score(
     --metric evalb scores trees or sequences of brackets against a treebank file, as the program EVALB does with
     its usual parameters for English, the file COLLINS.prm.
     """
-    from nmt.corpora.reading import target_text
+    from nmt.corpora.reading import refuse_options, target_text
     from nmt.scoring import compared_scores, corpus_scores, sentence_scores
     from nmt.text.codec import Direction
     from nmt.text.corpus import name_of
@@ -85,7 +85,10 @@ def score(
         raise NmtError(f"--paired {config.paired} compares systems, but there is one --hypothesis; give several")
     if config.sentence_level and len(hypothesis) > 1:
         raise NmtError(f"--sentence-level scores one --hypothesis, but there are {len(hypothesis)}; give one of them")
-    reference = [target_text(path, source_lang, config.target_lang, files) for path in reference]
+    plain = [target_text(path, source_lang, config.target_lang, files) for path in reference]
+    if plain == reference:
+        refuse_options(files)
+    reference = plain
     texts = {name_of(path): _read(path) for path in (*hypothesis, *reference)}
     names, reference_names = list(map(name_of, hypothesis)), list(map(name_of, reference))
     for name, other in product(names, reference_names):

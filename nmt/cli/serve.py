@@ -24,7 +24,8 @@ def serve(
     model: Annotated[
         list[str] | None,
         Option(
-            metavar="NAME=CHECKPOINT", help="A checkpoint file and the name of its model. May be given several times."
+            metavar="NAME=CHECKPOINT",
+            help="Name that requests use, and its checkpoint file or published model. May be given several times.",
         ),
     ] = None,
 ) -> None:

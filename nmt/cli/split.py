@@ -22,8 +22,11 @@ def split(
     Training pairs that are copies of held-out ones, or nearly, are left out, because scores would be too high.
     """
     from nmt.config.data import check_languages
-    from nmt.corpora.reading import plain_prefix
+    from nmt.corpora.reading import plain_prefix, refuse_options
     from nmt.data.splitting import split as run
 
     check_languages(source_lang, target_lang)
-    run(plain_prefix(corpus, [(source_lang, target_lang)], files), (source_lang, target_lang), lines, dest)
+    prefix = plain_prefix(corpus, [(source_lang, target_lang)], files)
+    if prefix == corpus:
+        refuse_options(files)
+    run(prefix, (source_lang, target_lang), lines, dest)

@@ -74,7 +74,7 @@ def check_field(declared: Field[Any], value: Any) -> None:
     kind, *optional = get_args(declared.type) if isinstance(declared.type, UnionType) else (declared.type,)
     if value is None and optional:
         return
-    if value == "":
+    if value == "" or (value == () and declared.default != ()):
         raise NmtError(f"{flag} is empty; give a value" + ("" if declared.default is MISSING else " or leave it out"))
     items = (value,)
     if get_origin(kind) is tuple:

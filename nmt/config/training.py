@@ -5,7 +5,6 @@ from functools import partial
 from typing import Literal
 
 from nmt.config.options import Config, Count, Natural, Positive, Probability, Processes, option
-from nmt.errors import NmtError
 
 main_option = partial(option, panel="Options")
 hardware_option = partial(option, panel="Hardware")
@@ -254,8 +253,6 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
 
     def _check(self) -> None:
         object.__setattr__(self, "freeze", tuple(sorted(set(self.freeze))))  # a resumed run may give another order
-        if not self.valid_metric:
-            raise NmtError("--valid-metric must be given at least once")
 
     @property
     def translates(self) -> bool:

@@ -56,10 +56,14 @@ class SearchConfig(Config, panel="Search"):
     glossary_mode: Literal["auto", "learnt", "strict", "both"] = option(
         "auto",
         "How terms of a glossary are translated. learnt: the model reads their translations in the source, and can "
-        "inflect them. strict: the search forces them into the translation as they are. auto: learnt for models that "
-        "were trained with preprocess --terms, and strict for others.",
+        "inflect them. strict: terms that a translation lacks take the place of the words that are aligned with their "
+        "sources, as they stand in the glossary. both: learnt, and then strict for terms that are still missing. auto: "
+        "learnt for models that were trained with preprocess --terms, and strict for others.",
+        needs="glossary",
     )
-    glossary_fallback: bool = option(False, "Translate a sentence without the glossary if its terms make it doubtful.")
+    glossary_fallback: bool = option(
+        False, "Translate a sentence without the glossary if its terms make it doubtful.", needs="glossary"
+    )
     mbr: Literal["none", "chrf"] = option(
         "none",
         "Minimum Bayes risk: of the translations by --samples or --n-best, give the one that is most like all of them. "
@@ -190,7 +194,11 @@ class MetricConfig(Config, panel="Metrics"):
         "Chinese and Japanese. paper-bleu needs it.",
     )
     bootstrap: int | None = metric_option(
-        None, "Report 95% confidence intervals over this many resamples (usually 1000).", at_least=2, at_most=100_000
+        None,
+        "Resamples for 95% confidence intervals. By default 1000 for up to 5,000 lines, and no intervals for more "
+        "lines or with --json.",
+        at_least=2,
+        at_most=100_000,
     )
 
 

@@ -169,9 +169,15 @@ def with_plain_text(
     plain = partial(plain_prefix, directions=directions, config=files)
     given = {name: getattr(config, name) for name in fields}
     values = {name: plain(v) if isinstance(v, str) else tuple(map(plain, v)) for name, v in given.items()}
-    if files.variants() and values == given:
-        raise NmtError(f"{flag_name(min(files.variants()))} is for corpus files, but there is none; leave it out")
+    if values == given:
+        refuse_options(files)
     return replace(config, **values)  # type: ignore[arg-type]
+
+
+def refuse_options(files: CorpusConfig) -> None:
+    """Raises NmtError if options for corpus files were given. It is called where there is no such file."""
+    if given := files.variants():
+        raise NmtError(f"{flag_name(min(given))} is for corpus files, but there is none; leave it out")
 
 
 def plain_prefix(prefix: str, directions: Sequence[Direction], config: CorpusConfig) -> str:

@@ -106,7 +106,8 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         done = {TRAIN: merged}
         for name, of_split in splits.items():
             done[name] = _encode_split(folder.data, name, of_split, codec)
-        codec.config = replace(codec.config, endings=corpora.source_endings(config, folder.plan, train))
+        if not codec.config.endings:  # --like has those of its own corpus
+            codec.config = replace(codec.config, endings=corpora.source_endings(config, folder.plan, train))
         complete(folder.data, codec, done, config.to_dict())
         with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"), held():
             folder.data.rename(os.path.realpath(config.dest))
@@ -348,7 +349,6 @@ class Encoder(Processor):
             kept, dropped = filter_pairs(source, target, tag, config.max_length, config.max_length_ratio)
         unknown = sum(UNK in source[i] or UNK in target[i] for i in kept)
         begins = len(before) + len(tag), len(given)
-        plain = source, target
         if config:
             source = self._encodings("source", config, pairs, kept, source, config.max_length - len(tag))
             target = self._encodings("target", config, pairs, kept, target, config.max_length)
@@ -356,17 +356,16 @@ class Encoder(Processor):
         lines = [i for i in kept for _ in range(count)]  # of the encodings
         if config and config.terms:
             terms = self._terms(config, pairs)
-            source = [codec.with_terms(pairs.source[i], ids, terms[i]) for i, ids in zip(lines, source, strict=True)]
+            marked = (codec.with_terms(pairs.source[i], ids, terms[i]) for i, ids in zip(lines, source, strict=True))
+            most = config.max_length - len(tag)
+            source = [new if len(new) <= most else ids for new, ids in zip(marked, source, strict=True)]
         if config and config.context:
             source = self._with_context(config, pairs, lines, source)
         if config and is_copy:
             seeds = (hash_of(config.seed, pairs.first + line, i) for i, line in enumerate(lines))
             source = list(map(noised, source, seeds))
-        # Of several encodings, none has the positions of the others, so that those of the plain pair are stored.
-        aligned = source if count == 1 else [plain[0][i] for i in kept]
-        alignments = [
-            _aligned_pieces(codec, pairs, i, ids, plain[1][i], begins) for i, ids in zip(kept, aligned, strict=True)
-        ]
+        # Options with which a sentence has several encodings exclude alignments.
+        alignments = [_aligned_pieces(codec, pairs, *ids, begins) for ids in zip(kept, source, target, strict=False)]
         source = [[*tag, *ids] for ids in source]
         if codec.config.languages:
             source = [[*before, *ids, *behind] for ids in source]

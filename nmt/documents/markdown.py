@@ -30,7 +30,7 @@ _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 _VALUE = re.compile(
     r"""^(?P<begin>[ \t>]*(?:(?:\#|//|%%|--)\|[ \t]*|:)?)(?P<name>[\w.-]+)[ \t]*[:=][ \t]+"""
     r"""(?:(?P<quoted>"(?:[^"\\\n]|\\.)*"|'(?:[^'\n]|'')*')[ \t]*$|(?P<block>[>|][+-]?[ \t]*\n)?"""
-    r"""(?P<lines>(?(block)(?P=begin)[ \t]+\S.*|\w(?:(?!: | \#).)*$)"""
+    r"""(?P<lines>(?(block)(?P=begin)[ \t]+\S.*|[^\s"'>|&*!%@`\#,\[\]{}?:-](?:(?!: | \#).)*$)"""
     r"""(?:\n(?:(?P=begin)[ \t]+(?(block).+|\S(?:(?!: | \#).)*$)|(?(block)[ \t]*$|(?!))))*))""",
     re.MULTILINE,
 )
@@ -202,9 +202,13 @@ class _Block:
         if line not in self.source:
             line = _escaped(line)
         width = max(map(len, self.source))
-        if len(self.source) == 1 or len(line) <= width or "](<" in line:  # which has a target without line breaks
+        if len(self.source) == 1 or len(line) <= width:
             return [line]
-        lines = wrap(line, width, break_long_words=False, break_on_hyphens=False)
+        # Marks and what stays may not be divided.
+        pieces = self.reader.pieces(line)
+        whole = "".join(raw if kind == "text" else raw.replace(" ", "\0") for kind, raw, *_ in pieces)
+        lines = wrap(whole, width, break_long_words=False, break_on_hyphens=False)
+        lines = [row.replace("\0", " ") for row in lines]
         lines[-1] += line[len(line.rstrip()) :]  # spaces that break a line
         return re.sub(rf"\n(?={_BLOCK.pattern})", " ", "\n".join(lines), flags=re.MULTILINE).split("\n")
 

@@ -251,7 +251,7 @@ class _Writer:
         if len(lines) < 2 and (len(whole) + len(keyword) < _WIDTH or not self._is_wrapped):
             return f'"{whole}"'
         if self._is_wrapped:
-            lines = [part for line in lines for part in re.findall(rf".{{1,{_WIDTH - 1}}}(?: |$)|\S+ ?| +", line)]
+            lines = [part for line in lines for part in re.findall(rf".{{1,{_WIDTH - 1}}}(?: |$)|[^ ]+ ?| +", line)]
         return self._newline.join(['""', *(f'"{line}"' for line in lines)])
 
     def written(self, header: _Entry | None, fields: Mapping[str, str]) -> str:

@@ -27,11 +27,12 @@ class Sentences:
 
     Args:
         maker: cuts passages into sentences.
-        has_memory: whether elements make sentences distinct. Without a memory, the model translates both alike.
+        has_known: whether elements make sentences distinct, because there is a memory or glossary, which does not say
+            where they belong. The model translates both alike.
     """
 
-    def __init__(self, maker: UnitMaker, options: ReadOptions, *, has_memory: bool) -> None:
-        self._maker, self._options, self._has_memory = maker, options, has_memory
+    def __init__(self, maker: UnitMaker, options: ReadOptions, *, has_known: bool) -> None:
+        self._maker, self._options, self._has_known = maker, options, has_known
         # Translations, alignments, and matches. As bytes, an alignment takes a tenth of the RAM.
         self._translations: dict[Sentence, tuple[Translation, bytes, Sequence[Match]]] = {}
         self.distinct: dict[Sentence, None] = {}
@@ -49,7 +50,7 @@ class Sentences:
         return replace(document, passages=units)
 
     def _key(self, sentence: Sentence) -> Sentence:
-        has_elements = sentence.has_elements and self._has_memory
+        has_elements = sentence.has_elements and self._has_known
         return sentence._replace(line=0, start=0, has_elements=has_elements, matches=(), terms=(), entry=None)
 
     def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> None:

@@ -112,7 +112,9 @@ def translate(
     for _, output in outputs:
         refuse_inputs(output, setup.files, f"--output {output}")
     options = ReadOptions("", *direction, files.all, setup.protected, files.keys, files.doubtful, files.doubtful_stays)
-    sentences = Sentences(setup.maker("sentence", offers=False), options, has_memory=bool(setup.memories))
+    sentences = Sentences(
+        setup.maker("sentence", offers=False), options, has_known=bool(setup.memories or setup.glossary)
+    )
     reports, documents = list[Report](), dict[int, Document]()
     for i, (path, output) in enumerate(outputs):
         name = name_of(path)

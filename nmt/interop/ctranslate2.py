@@ -124,6 +124,7 @@ def specification(
     positions = sinusoids(LONGEST_EXPORTED, c).numpy()
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", embedding)
     spec.decoder.embeddings.weight = spec.decoder.projection.weight = embedding
+    spec.decoder.start_from_zero_embedding = c.sinusoids == "marian"
     if c.bos_is_eos:
         embedding[BOS], weights["output_bias"] = embedding[EOS], bias_without_bos(len(embedding)).numpy()
     if c.output_bias or c.bos_is_eos or never:

@@ -13,6 +13,7 @@ from nmt.config import Facts, ModelConfig
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import check_supported
+from nmt.interop.huggingface_text import check_text
 from nmt.interop.marian import layers
 from nmt.interop.marian_files import FLOAT32, INT8, OPTIONS, TEXT, Array
 from nmt.interop.model_card import model_card
@@ -51,6 +52,7 @@ def export_marian(checkpoint: Checkpoint, origin: str, output: str, *, facts: Fa
     check_supported(config, origin, "Marian", ("norm", "decoder", "sinusoids"))
     if config.sinusoids != "marian":
         raise NmtError(f"Marian needs a model with --sinusoids marian, but {origin} has {config.sinusoids}; train one")
+    check_text(checkpoint.codec, origin, "Marian")
     if text.has_moses or text.lowercase or text.languages:
         problem = f"{origin} needs Moses, small letters or such tokens; export it in another format"
         raise NmtError(f"Marian's engines take raw text without tokens of languages, but {problem}")

@@ -31,7 +31,7 @@ from nmt.interop.huggingface_text import FAST_TOKENIZER, check_text
 from nmt.interop.model_card import onnx_card
 from nmt.interop.sentencepiece_model import tokenizer_json
 from nmt.model.transformer import sinusoids
-from nmt.text.subword import EOS, PAD
+from nmt.text.subword import BOS, EOS, PAD
 
 with importing("onnx", "nmt export onnx or web", extra="onnx"):
     import onnx
@@ -122,6 +122,7 @@ def _check(checkpoint: Checkpoint, origin: str, decoders: Collection[str], load:
     source = torch.randint(EOS + 1, len(codec.source), (8, 6), generator=random)
     source[0, 5], source[1:, 3:] = EOS, torch.tensor([EOS, PAD, PAD])
     target = torch.randint(EOS + 1, len(codec.target), (8, 8), generator=random)
+    target[:, 0] = BOS
     with torch.no_grad():
         expected_BTV = build_model(checkpoint, origin)(source, target)
     log_p = expected_BTV.log_softmax(-1)
@@ -345,6 +346,9 @@ def _decoder(checkpoint: Checkpoint, first: bool, later: bool) -> _Graph:
     self_attention = partial(graph.attention, mask=graph.causal_mask(earlier, end))
     softmax_DV = graph.weight("target_embedding.weight", embedding_VD.T)
     pieces = graph.op("Transpose", graph.op("Gather", softmax_DV, ids, axis=1), perm=[1, 2, 0])
+    if graph.config.sinusoids == "marian":  # which begins a target with a vector of zeros
+        is_bos = graph.op("Unsqueeze", graph.op("Equal", ids, graph.constant(BOS)), graph.constant([2]))
+        pieces = graph.op("Where", is_bos, graph.constant(0.0), pieces)
     x = graph.embed(pieces, earlier, end)
     for i in range(graph.config.decoder_layers):
         x = graph.residual(x, f"decoder.{i}.self_attention", self_attention)

@@ -177,7 +177,7 @@ class DocumentStore:
         search = fitted(search_config({}, self._service.config), path)
         maker = self._service.maker(path, "sentence", memories, glossary)
         options = ReadOptions(document.name, source_lang, target_lang, protected=maker.protected)
-        sentences = Sentences(maker, options, has_memory=bool(memories or self._catalog.corrections))
+        sentences = Sentences(maker, options, has_known=bool(memories or glossary or self._catalog.corrections))
         name, content = document.name, document.content
         parsed = await self._in_thread(partial(sentences.read, content, suffix_of(name), name))
         document.left = parsed.left(content)

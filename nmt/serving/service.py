@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from nmt.config import EngineConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
@@ -26,9 +26,8 @@ from nmt.translate.confidence import valid_for
 from nmt.translate.encoding import EncodedSentence, by_sentence, encode
 from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
-from nmt.translate.units import Translation, Unit, UnitMaker
+from nmt.translate.units import Cut, Translation, Unit, UnitMaker
 
-Cut = Literal["sentence", "line", "unit"]
 _GREEDY = SearchConfig(beam=1)
 # Characters of text that take less time than a thread needs to begin.
 _SHORT = 1000
@@ -232,7 +231,7 @@ class Service:
         """Returns a unit with the translations of its sentences, which the next model translates in a direction."""
         spans = [tuple(self.catalog.protected.spans(text)) for text in texts]
         sentences = [
-            sentence._replace(text=text, tags=(), protected=protected)
+            sentence._replace(text=text, tags=(), earlier=(), protected=protected)
             for sentence, text, protected in zip(unit.sentences, texts, spans, strict=True)
         ]
         return replace(unit, direction=direction, sentences=sentences)

@@ -122,7 +122,7 @@ class TextConfig(Config):
         if len(self.languages) != len(self.language_pieces) or not all(len(d.split()) == 2 for d in self.directions):
             raise NmtError(f"languages {self.languages!r:.80} and their pieces or directions do not go together")
 
-    @property
+    @cached_property
     def exchanged_endings(self) -> set[Endings]:
         """The `endings` as pairs."""
         return {(first, second) for first, _, second in (pair.partition("/") for pair in self.endings)}

@@ -5,23 +5,26 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from nmt import console
 from nmt.errors import NmtError
-from nmt.text.casing import capitalized
+from nmt.text.casing import capitalized, upper
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.corpus import name_of, opened, table_lines
 from nmt.text.forms import Endings, are_forms
-from nmt.text.languages import has_spaces
+from nmt.text.languages import UNSPACED_SCRIPT, has_spaces
 from nmt.text.subword import UNK
 from nmt.text.terms import EDGES
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, one_line
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
 _ENDS = set(".!?…")
+_WORD = re.compile(r"\w+")
+# Start and end of a term in a line, the term, and whether the line differs from it only in its first, capital letter.
+_Occurrence = tuple[int, int, str, bool]
 
 
 class FoundTerm(NamedTuple):
@@ -32,14 +35,14 @@ class FoundTerm(NamedTuple):
     forms: tuple[str, ...]
 
     def is_in(self, text: str) -> bool:
-        """Returns whether a text has one of the forms, perhaps within a word."""
-        return any(form in text for form in self.forms)
+        """Returns whether a text has one of the forms. A word may go on behind it, but not begin before it."""
+        forms = "|".join(map(re.escape, self.forms))
+        return bool(re.search(rf"(?:(?<!\w)|(?<={UNSPACED_SCRIPT.pattern}))(?:{forms})", text))
 
 
 def has_terms(terms: Sequence[FoundTerm], translation: str) -> bool:
     """Returns whether a translation has a form of each term, or a word that begins with it."""
-    patterns = ("|".join(map(re.escape, term.forms)) for term in terms)
-    return all(re.search(rf"(?<!\w)({pattern})", translation) for pattern in patterns)
+    return all(term.is_in(translation) for term in terms)
 
 
 def with_terms(line: str, terms: Sequence[FoundTerm], translation: str, links: Sequence[AlignedWords]) -> Iterator[str]:
@@ -52,7 +55,7 @@ def with_terms(line: str, terms: Sequence[FoundTerm], translation: str, links: S
         words = RAW_WORD.findall(translation)
         for term in terms:
             first, last = (line.count(" ", 0, edge) for edge in term[:2])
-            is_whole = len(" ".join(line.split()[first : last + 1]).strip(EDGES)) <= term.stop - term.start
+            is_whole = len(" ".join(line.split(" ")[first : last + 1]).strip(EDGES)) <= term.stop - term.start
             linked = enumerate(sorted(j for i, j in links if is_whole and first <= i <= last))
             groups = [[j for _, j in group] for _, group in groupby(linked, lambda pair: pair[1] - pair[0])]
             if groups and not has_terms([term], translation):
@@ -73,9 +76,11 @@ class Glossary:
     def __init__(self, terms: Mapping[str, tuple[str, ...]]) -> None:
         self.terms = terms
         self._lengths = sorted(set(map(len, terms)))
-        self._by_beginning = defaultdict[str, list[str]](list)
+        # Terms by the beginning of their first word, with their words and what stands around these.
+        self._by_beginning = defaultdict[str, list[tuple[str, list[str], list[str]]]](list)
         for term in terms:
-            self._by_beginning[term[:3].lower()].append(term)
+            if parts := _WORD.findall(term):
+                self._by_beginning[parts[0][:3].lower()].append((term, parts, _WORD.split(term)))
 
     @classmethod
     def read(cls, path: str | Path, *codecs: TextCodec) -> Self:
@@ -115,7 +120,8 @@ class Glossary:
     def found_in(self, line: str, direction: Direction, endings: Collection[Endings] = ()) -> list[FoundTerm]:
         """Returns the terms in a source line. Where terms overlap, only the longest counts.
 
-        A term in lower case may begin a sentence with a capital letter. Its forms may then have one, too.
+        A term in lower case may begin a sentence with a capital letter, and a term may be in capitals. Its forms may
+        then have them, too.
 
         Args:
             endings: that the words of the source language exchange. Words with other endings are found, too.
@@ -123,32 +129,35 @@ class Glossary:
         spaces = has_spaces(direction.source)
         normal = one_line(line)
         occurrences = [*self._occurrences(normal, spaces), *(self._inflected(normal, endings) if endings else ())]
-        longest: list[tuple[int, int, str, bool]] = []
+        longest: list[_Occurrence] = []
         for new in sorted(occurrences, key=lambda span: span[0] - span[1]):
             if all(new[1] <= other[0] or other[1] <= new[0] for other in longest):
                 longest.append(new)
         terms = []
         for start, stop, term, has_capital in sorted(longest):
-            forms = self.terms[term]
-            capitals = [capitalized(form, direction.target) for form in forms if has_capital]
-            terms.append(FoundTerm(start, stop, tuple(dict.fromkeys([*forms, *capitals]))))
+            forms, lang = self.terms[term], direction.target
+            capitals = [capitalized(form, lang) for form in forms if has_capital]
+            is_upper = endings and normal[start:stop].isupper() and not term.isupper()
+            in_capitals = [upper(form, lang) for form in forms if is_upper]
+            terms.append(FoundTerm(start, stop, tuple(dict.fromkeys([*in_capitals, *forms, *capitals]))))
         return terms
 
-    def _inflected(self, text: str, endings: Collection[Endings]) -> Iterator[tuple[int, int, str, bool]]:
+    def _inflected(self, text: str, endings: Collection[Endings]) -> Iterator[_Occurrence]:
         """Yields start, end and term of each occurrence with other endings. None differs only in a capital letter."""
-        words = [word.span() for word in re.finditer(r"\w+", text)]
+        words = [word.span() for word in _WORD.finditer(text)]
         for first, (start, _) in enumerate(words):
-            for term in self._by_beginning.get(text[start : start + 3].lower(), ()):
-                parts = re.findall(r"\w+", term)
+            for term, parts, gaps in self._by_beginning.get(text[start : start + 3].lower(), ()):
                 spans = words[first : first + len(parts)]
-                written = [text[a:b] for a, b in spans]
-                if len(written) == len(parts) and all(
+                begin, end = start - len(gaps[0]), spans[-1][1] + len(gaps[-1])
+                edges = [max(begin, 0), *chain(*spans), end]
+                between = [text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
+                if between == gaps and all(
                     are_forms(word, part, endings) and (part.islower() or word.isupper() or word[:3] == part[:3])
-                    for word, part in zip(written, parts, strict=True)
+                    for word, part in zip((text[a:b] for a, b in spans), parts, strict=True)
                 ):
-                    yield start, spans[-1][1], term, False
+                    yield begin, end, term, False
 
-    def _occurrences(self, text: str, spaces: bool) -> Iterator[tuple[int, int, str, bool]]:
+    def _occurrences(self, text: str, spaces: bool) -> Iterator[_Occurrence]:
         """Yields start, end and term of each occurrence, and whether only a capital letter differs from the term."""
 
         def is_within_word(i: int) -> bool:  # marks above and below letters belong to them

@@ -6,7 +6,7 @@ tag reaches to the end, and what is in a script, a title or a textarea is no mar
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from html import escape, unescape
 from html.entities import html5
 from itertools import groupby, takewhile
@@ -189,7 +189,7 @@ def spellings(raw: str) -> list[str]:
     return [*spelt, *raw[start:]]
 
 
-@cache
+@lru_cache(10_000)
 def is_kept(tag: str) -> bool:
     """Returns whether an element of HTML with this start tag stays as it is."""
     token = next(scanned(tag, is_html=True))

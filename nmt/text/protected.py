@@ -130,6 +130,13 @@ def unprotected(text: str, protected: Iterable[ProtectedSpan]) -> str:
     return "".join(text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
 
 
+def masked(text: str, protected: Iterable[ProtectedSpan]) -> str:
+    """Returns a text with a null character in place of each character of protected words; their white space stays."""
+    for start, stop, _ in protected:
+        text = text[:start] + RAW_WORD.sub(lambda word: "\0" * len(word[0]), text[start:stop]) + text[stop:]
+    return text
+
+
 def lacks(translation: str, words: Sequence[str]) -> bool:
     """Returns whether a translation lacks one of these protected words, each as often as it is given."""
     return bool(Counter(words) - Counter(regex.findall(_ANY, translation, texts=set(words))))

@@ -8,7 +8,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from nmt import console
-from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights
+from nmt.checkpoint import Checkpoint, joint_codec, load_checkpoint, load_weights
 from nmt.checkpoint_format import without_prefix
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
@@ -25,7 +25,7 @@ def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
     """Gives a new model the weights of a checkpoint, which may have more layers than the model."""
     checkpoint = checkpoint_to_start_from(path, model.config, codec)
     weights = kept_layers(path, checkpoint.model_config, model.config, checkpoint.weights)
-    if checkpoint.codec.to_dict() != codec.to_dict():
+    if joint_codec(checkpoint.codec, codec) is None:
         weights |= _embeddings(path, checkpoint, model, codec)
         if model.source_embedding is None:
             weights.pop("source_embedding.weight", None)

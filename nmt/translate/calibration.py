@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from nmt.checkpoint import load_checkpoint, save_checkpoint
+from nmt.checkpoint_format import CALIBRATIONS
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
 from nmt.scoring import sentence_scores
-from nmt.translate.confidence import PROVENANCE_KEY, Calibration, fitted, identities
+from nmt.translate.confidence import Calibration, fitted, identities
 from nmt.translate.units import Translation, Unit
 
 # A fit to fewer translations would be worth little.
@@ -47,8 +48,8 @@ def calibrate(
             fit = fitted([(unit.source, best) for unit, best, _ in own], scores_N)
             calibrations.append(Calibration(direction, *valid, ensemble, **fit))
     replaced = [each[:4] for each in calibrations]  # direction, engine, search and ensemble
-    earlier = [Calibration(**values) for values in stored.provenance.get(PROVENANCE_KEY, ())]
+    earlier = [Calibration(**values) for values in stored.provenance.get(CALIBRATIONS, ())]
     kept = [each for each in earlier if each[:4] not in replaced]
-    provenance = stored.provenance | {PROVENANCE_KEY: [each._asdict() for each in [*kept, *calibrations]]}
+    provenance = stored.provenance | {CALIBRATIONS: [each._asdict() for each in [*kept, *calibrations]]}
     save_checkpoint(replace(stored, provenance=provenance), Path(models[0]))
     return calibrations

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmt.checkpoint_format import read_provenance
+from nmt.checkpoint_format import CALIBRATIONS, read_provenance
 from nmt.config import EngineConfig, SearchConfig
 from nmt.console import counted
 from nmt.translate.units import Translation
 
-PROVENANCE_KEY = "calibrations"
 # Options of search on which the probabilities of a translation do not depend.
 _IRRELEVANT = {
     "n_best",
@@ -122,13 +121,13 @@ def validity(engine: EngineConfig, search: SearchConfig) -> tuple[str, dict[str,
 
 def identities(provenances: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns what identifies models with these provenances, whether they are calibrated or not."""
-    documents = [{k: v for k, v in each.items() if k != PROVENANCE_KEY} for each in provenances]
+    documents = [{k: v for k, v in each.items() if k != CALIBRATIONS} for each in provenances]
     return [hashlib.sha256(json.dumps(each, sort_keys=True).encode()).hexdigest()[:16] for each in documents]
 
 
 def calibrations_of(provenances: Sequence[Mapping[str, Any]]) -> list[Calibration]:
     """Returns the calibrations that the first of these provenances has for the ensemble of all, or for its model."""
-    stored = [Calibration(**values) for values in provenances[0].get(PROVENANCE_KEY, [])]
+    stored = [Calibration(**values) for values in provenances[0].get(CALIBRATIONS, [])]
     return [calibration for calibration in stored if calibration.ensemble == identities(provenances[1:])]
 
 

@@ -56,7 +56,7 @@ class EncodedSentence:
         given: prefix and constraints as the user wrote them. The translation gets this spelling instead of that of
             the decoded pieces.
         words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is needed.
-        copies: what stays, if an alignment is needed only to put that into a translation that lacks some of it.
+        protected: words that stay, if an alignment is needed only to put them into a translation that lacks some.
         direction: the languages.
         terms: those of a glossary that are put into the translation.
         raw: the raw sentence.
@@ -69,7 +69,7 @@ class EncodedSentence:
     given: Given
     direction: Direction
     words: Sequence[int] = ()
-    copies: Sequence[str] = ()
+    protected: Sequence[str] = ()
     terms: Sequence[FoundTerm] = ()
     raw: str = ""
 
@@ -80,7 +80,7 @@ class EncodedSentence:
 
     def is_aligned(self, translation: str) -> bool:
         """Returns whether this translation needs an alignment."""
-        return bool(self.words) and (not self.copies or lacks(translation, self.copies))
+        return bool(self.words) and (not self.protected or lacks(translation, self.protected))
 
 
 def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first: int = 1) -> list[EncodedSentence]:
@@ -114,29 +114,31 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
         place = unit.place or f"line {key.unit}"
         is_blank_text = len(ids) == codec.tags_before(ids)
         terms = sentence.terms
-        if terms and len(ids) > longest:
+        lowered = unit.direction.target if lowers else None
+        marked = _with_terms(codec, sentence, ids, terms, lowered) if terms and mode != "strict" else ids
+        if terms and len(marked) > longest:
             advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
-            terms = ()
-        if terms and mode != "strict":
-            ids = _with_terms(codec, sentence, ids, terms, unit.direction.target if lowers else None)
+            terms, marked = (), ids
+        ids = marked
         if sentence.earlier and not is_blank_text:
             with_context = codec.with_context(ids, [earlier[text] for text in sentence.earlier])
             ids = with_context if len(with_context) <= longest else ids
         terms = () if mode == "learnt" else terms
-        if sentence.tags or unit.prefix or unit.constraints or not all(map(has_spaces, unit.direction)):
-            unit, terms = replace(unit, constraints=(*unit.constraints, *(term.forms for term in terms))), ()
-        required, given = required_of(codec, unit, lowers=lowers)
+        constraints = unit.alternatives
+        if sentence.tags or unit.prefix or constraints or not all(map(has_spaces, unit.direction)):
+            constraints, terms = [*constraints, *(term.forms for term in terms)], ()
+        required, given = required_of(codec, unit.prefix, constraints, unit.direction.target, lowers=lowers)
         parts = [] if is_blank_text and required == Required() else parts_of_long(codec, ids, unit.direction, longest)
         if len(parts) > 1 or required != Required():
             _check(parts, required, place, search)
         is_aligned = search.alignments or sentence.protected or terms
         words = iter(codec.words("source", sentence.raw, chain.from_iterable(parts)) if is_aligned else ())
-        copies = () if search.alignments or terms else tuple(span.word(sentence.text) for span in sentence.protected)
+        protected = () if search.alignments or terms else tuple(span.word(sentence.text) for span in sentence.protected)
         for n, part in enumerate(parts):
             words_of_part = list(islice(words, len(part)))
             whole = EncodedSentence(key._replace(part=n), place, part, required, given, unit.direction)
-            encoded.append(replace(whole, words=words_of_part, copies=copies, terms=terms, raw=sentence.raw))
+            encoded.append(replace(whole, words=words_of_part, protected=protected, terms=terms, raw=sentence.raw))
     return encoded
 
 
@@ -165,16 +167,17 @@ def _with_terms(
     )
 
 
-def required_of(codec: TextCodec, unit: Unit, *, lowers: bool) -> tuple[Required, Given]:
-    """Returns the prefix and the constraints of a sentence, as ids and as text.
-
-    They are tokenised and segmented like other target text.
+def required_of(
+    codec: TextCodec, prefix: str, constraints: Sequence[Sequence[str]], target_lang: str, *, lowers: bool
+) -> tuple[Required, Given]:
+    """Returns what a translation must have, as ids and as text, which are tokenised and segmented like other text.
 
     Args:
+        prefix: how it must begin.
+        constraints: lists of phrases, one of which it must contain.
         lowers: whether the model gets the sentence in lower case.
     """
-    target_lang = unit.direction.target
-    if not unit.prefix and not unit.constraints:
+    if not prefix and not constraints:
         return Required(), Given(in_capitals=lowers)
 
     def encoded(phrases: Sequence[str]) -> list[tuple[str, tuple[int, ...]]]:
@@ -182,16 +185,16 @@ def required_of(codec: TextCodec, unit: Unit, *, lowers: bool) -> tuple[Required
         return list(zip(phrases, map(tuple, ids), strict=True))
 
     alternatives = []
-    for phrases in unit.alternatives:
+    for phrases in constraints:
         visible = [(phrase, ids) for phrase, ids in encoded(phrases) if ids]
         # Of the alternatives, those that the model can write, if there are any.
         alternatives.append([(phrase, ids) for phrase, ids in visible if UNK not in ids] or visible)
-    ((_, prefix),) = encoded([unit.prefix])
+    ((_, prefix_ids),) = encoded([prefix])
     as_given = partial(codec.target_phrase, lang=target_lang, in_capitals=lowers)
     shown = (tuple(filter(None, starmap(as_given, each))) for each in alternatives)
-    given = Given(as_given(unit.prefix, prefix), tuple(filter(None, shown)), lowers)
+    given = Given(as_given(prefix, prefix_ids), tuple(filter(None, shown)), lowers)
     ids = (tuple(ids for _, ids in each) for each in alternatives)
-    return Required(prefix, tuple(filter(None, ids))), given
+    return Required(prefix_ids, tuple(filter(None, ids))), given
 
 
 def _check(parts: Sequence[np.ndarray], required: Required, place: str, search: SearchConfig) -> None:
@@ -303,7 +306,8 @@ def _from_parts(
         text, alignment = translation.text, translation.alignment
         if sentence.protected:
             links = {j: i - tags for i, j in alignment or () if i >= tags}
-            given = [unit.prefix, *chain.from_iterable(unit.alternatives)]
+            forms = (term.forms for term in sentence.terms)
+            given = [unit.prefix, *chain.from_iterable([*unit.alternatives, *forms])]
             text, links = with_protected(
                 sentence.text, sentence.protected, text, links, spaces=has_spaces(target_lang), given=given
             )

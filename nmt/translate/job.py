@@ -1,6 +1,7 @@
 """Translation as a job: sentences of units are translated in batches, and each unit becomes a record."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # What translates and scores with a loaded model. Both have the same methods, which `PyTorchEngine` describes.
 Engine: TypeAlias = "PyTorchEngine | CTranslate2Engine"
+# What would begin another column or row of a table.
+_SEPARATORS = re.compile(r"[\t\r\n]")
 OutputForm = Literal["text", "tsv", "jsonl"]
 
 
@@ -140,10 +143,11 @@ class TranslationJob(ModelJob):
             return json.dumps(fields, ensure_ascii=False) + "\n"
         if self.output == "tsv":
             rows = [("" if t.confidence is None else f"{t.confidence:.4f}", t.text) for t in record.translations]
-            columns = ((value, *(x.replace("\t", " ") for x in (record.source, text))) for value, text in rows)
+            columns = ((value, *(_SEPARATORS.sub(" ", x) for x in (record.source, text))) for value, text in rows)
             return "".join("\t".join(row) + "\n" for row in columns)
         lines = []
         for translation in record.translations:
             links = () if translation.origin != "model" else translation.alignment or ()
-            lines.append(translation.text + ("" if translation.alignment is None else f" ||| {pharaoh(links)}"))
+            aligned = "" if translation.alignment is None else f" ||| {pharaoh(links)}"
+            lines.append(translation.text.replace("\n", " ") + aligned)
         return "".join(line + "\n" for line in lines + [""] * (self.search.outputs - len(lines)))

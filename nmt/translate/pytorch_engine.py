@@ -36,7 +36,7 @@ from nmt.text.subword import BOS, EOS, NEVER, PAD, UNK, with_bos, with_eos
 from nmt.translate.alignment import SentencePair, align
 from nmt.translate.encoding import LEAST_WIDTH, WIDTH_MULTIPLE, EncodedSentence, in_batches, required_of
 from nmt.translate.pairs import EncodedPair, Score
-from nmt.translate.units import Translation, Unit
+from nmt.translate.units import Translation
 
 if TYPE_CHECKING:
     from nmt.data.vocabulary_map import VocabularyMap
@@ -205,42 +205,64 @@ class PyTorchEngine:
     def _with_terms(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[list[Translation]]:
         """Returns translations with the terms, in place of the words for their sources or by constrained search."""
         translations = self.translate([replace(s, terms=()) for s in sentences], search, log_probs=True)
-        pairs = [(s, ranked, i) for s, ranked in zip(sentences, translations, strict=True) for i in range(len(ranked))]
-        lacking = [(s, ranked, i) for s, ranked, i in pairs if not has_terms(s.terms, ranked[i].text)]
-        forced: list[list[EncodedSentence]] = []
-        for s, ranked, i in lacking:
-            texts = with_terms(s.raw, s.terms, ranked[i].text, ranked[i].alignment or ())
-            units = [Unit("", text, direction=s.direction) for text in texts if has_terms(s.terms, text)]
-            constrained = Unit("", constraints=tuple(term.forms for term in s.terms), direction=s.direction)
-            needed = [required_of(self.codec, u, lowers=s.given.in_capitals) for u in units or [constrained]]
-            forced.append([replace(s, terms=(), required=required, given=given) for required, given in needed])
-        flat = [*chain(*forced)]
-        free = [s for s in flat if not s.required.prefix]
-        searched = iter(self.translate(free, search, log_probs=True) if free else ())
-        whole = iter(self._prefixes([s for s in flat if s.required.prefix], search))
-        results = (next(whole) if s.required.prefix else next(searched)[0] for s in flat)
-        for (s, ranked, i), ways in zip(lacking, forced, strict=True):
-            best = max(islice(results, len(ways)), key=lambda new: fmean(new.log_probs))
+        lacking = [
+            (n, i)
+            for n, (s, ranked) in enumerate(zip(sentences, translations, strict=True))
+            for i, translation in enumerate(ranked)
+            if not has_terms(s.terms, translation.text)
+        ]
+        placed = [self._with_terms_in_place(sentences[n], translations[n][i]) for n, i in lacking]
+        scored_texts = iter(self._prefixes([*chain(*placed)], search))
+        candidates = [[*islice(scored_texts, len(texts))] for texts in placed]
+        can_require = not search.sample and search.beam_groups == 1
+        unplaced = list(dict.fromkeys(n for (n, _), texts in zip(lacking, placed, strict=True) if not texts))
+        constrained = [self._with_constraints(sentences[n]) for n in unplaced if can_require]
+        searched = self.translate(constrained, replace(search, n_best=1), log_probs=True) if constrained else []
+        by_search = dict(zip(unplaced, searched, strict=False))
+        for (n, i), texts in zip(lacking, candidates, strict=True):
+            terms, ranked = sentences[n].terms, translations[n]
+            best = max(texts or by_search.get(n, [ranked[i]]), key=lambda new: fmean(new.log_probs))
             is_doubtful = fmean(ranked[i].log_probs) - fmean(best.log_probs) > _MOST_COST
-            is_unmet = not has_terms(s.terms, best.text) or (is_doubtful and search.glossary_fallback)
+            is_unmet = not has_terms(terms, best.text) or (is_doubtful and search.glossary_fallback)
             ranked[i] = ranked[i]._replace(unmet=True) if is_unmet else best._replace(doubtful=is_doubtful)
+        for n in {n for n, _ in lacking if not search.sample}:  # several may have become equal, and worse than others
+            distinct = {each.text: each for each in sorted(translations[n], key=lambda each: each.score)}
+            translations[n] = sorted(distinct.values(), key=lambda each: (each.unmet, -each.score))
         return translations
+
+    def _with_terms_in_place(self, sentence: EncodedSentence, translation: Translation) -> list[EncodedSentence]:
+        """Returns a sentence whose prefix is a whole translation with the terms in their places, for each form."""
+        texts = with_terms(sentence.raw, sentence.terms, translation.text, translation.alignment or ())
+        whole = [text for text in dict.fromkeys(texts) if has_terms(sentence.terms, text)]
+        return [self._requiring(sentence, text, ()) for text in whole]
+
+    def _with_constraints(self, sentence: EncodedSentence) -> EncodedSentence:
+        """Returns a sentence whose translation must have the terms anywhere."""
+        return self._requiring(sentence, "", [term.forms for term in sentence.terms])
+
+    def _requiring(
+        self, sentence: EncodedSentence, prefix: str, constraints: Sequence[Sequence[str]]
+    ) -> EncodedSentence:
+        lang, lowers = sentence.direction.target, sentence.given.in_capitals
+        required, given = required_of(self.codec, prefix, constraints, lang, lowers=lowers)
+        return replace(sentence, terms=(), required=required, given=given)
 
     def _prefixes(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[Translation]:
         """Returns the prefix of each sentence as its whole translation, which needs no search."""
-        given = [self.codec.given(s.direction) for s in sentences]
-        pairs = [(s, np.array([*ids, *s.required.prefix])) for s, ids in zip(sentences, given, strict=True)]
 
-        def log_probs(some: Sequence[tuple[EncodedSentence, np.ndarray]]) -> list[list[float]]:
-            return self._log_probs([s.ids for s, _ in some], [ids for _, ids in some])
+        def hypotheses(some: Sequence[EncodedSentence]) -> list[list[TokenHypothesis]]:
+            given = [self.codec.given(s.direction) for s in some]
+            targets = [np.array([*ids, *s.required.prefix]) for s, ids in zip(some, given, strict=True)]
+            both = zip(some, given, self._log_probs([s.ids for s in some], targets), strict=True)
+            return [[scored([*s.required.prefix], values[len(ids) :], search.alpha)] for s, ids, values in both]
 
+        def fitting(some: Sequence[EncodedSentence]) -> list[list[TokenHypothesis]]:
+            return in_halves(hypotheses, some, _too_large)
+
+        widths = [len(s.ids) + len(s.required.prefix) + 2 for s in sentences]
         with self.session():
-            values = in_halves(log_probs, pairs, lambda pair: _too_large(pair[0])) if pairs else []
-        hypotheses = [
-            [scored([*s.required.prefix], own[len(ids) :], search.alpha)]
-            for s, ids, own in zip(sentences, given, values, strict=True)
-        ]
-        return [best for best, *_ in self.translations(sentences, hypotheses, search, log_probs=True)]
+            ranked = in_batches(fitting, sentences, widths, search.tokens_at_once(self.device))
+        return [best for best, *_ in self.translations(sentences, ranked, search, log_probs=True)]
 
     def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[Caches, SearchBatch]:
         """Encodes sentences, of which those of equal width lie side by side; returns what search begins with.

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nmt import __version__
 from nmt.checkpoint_format import read_codec, read_text_config
@@ -20,7 +20,7 @@ from nmt.text.glossary import Glossary
 from nmt.text.protected import Protected
 from nmt.translate.confidence import how_to_calibrate, read_calibrations, valid_for
 from nmt.translate.job import OutputForm, TranslationJob
-from nmt.translate.units import UnitMaker
+from nmt.translate.units import Cut, UnitMaker
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Setup:
     def _glossary(self) -> Glossary | None:
         return None if self.glossary is None else Glossary.read(self.glossary, read_codec(self.models[0]))
 
-    def maker(self, cut: Literal["sentence", "line", "unit"], *, offers: bool) -> UnitMaker:
+    def maker(self, cut: Cut, *, offers: bool) -> UnitMaker:
         """Returns what makes the units; see `UnitMaker`."""
         return UnitMaker(self.text, self.protected, self.direction, cut, self.memories, self._glossary, offers)
 

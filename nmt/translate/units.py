@@ -19,7 +19,7 @@ from nmt.text.languages import has_spaces
 from nmt.text.marked import MarkedText, Role, Token
 from nmt.text.markup_projection import projected
 from nmt.text.markup_reading import written
-from nmt.text.protected import Protected, ProtectedSpan, Span
+from nmt.text.protected import Protected, ProtectedSpan, Span, masked
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, pharaoh
 
@@ -226,6 +226,9 @@ class Unit:
         return tokens
 
 
+Cut = Literal["sentence", "line", "unit"]
+
+
 @dataclass(frozen=True)
 class UnitMaker:
     """Finds what is translated of units: their sentences, in which direction, and what others have translated of them.
@@ -244,7 +247,7 @@ class UnitMaker:
     text: TextConfig
     protected: Protected
     direction: Direction = UNNAMED
-    cut: Literal["sentence", "line", "unit"] = "unit"
+    cut: Cut = "unit"
     memories: Sequence[AnyMemory] = ()
     glossary: Glossary | None = None
     offers: bool = False
@@ -300,8 +303,9 @@ class UnitMaker:
     def _looked_up(self, sentence: Sentence, direction: Direction, *, offers: bool) -> Sentence:
         """Returns the sentence with what the glossary and the memories have of it."""
         if self.glossary:
-            terms = self.glossary.found_in(sentence.text, direction, self.text.exchanged_endings)
-            entry = self.glossary.entry(sentence.text, direction)
+            text = masked(sentence.text, sentence.protected)
+            terms = self.glossary.found_in(text, direction, self.text.exchanged_endings)
+            entry = self.glossary.entry(text, direction)
             sentence = sentence._replace(terms=tuple(terms), entry=entry)
         if not self.memories:
             return sentence

@@ -328,6 +328,7 @@ def test_each_field_refuses_wrong_values(config: type[Config], declared: Field[A
     (TrainConfig, {"rank_timeout": 1e300}, "--rank-timeout must be above 0 and at most 1000000, but is 1e+300"),
     (TrainConfig, {"batch_groups": 2**31 - 1}, "--batch-groups must be at least 1 and at most 10000"),
     (TrainConfig, {"ema": 1.0}, "--ema must be above 0 and below 1, but is 1.0"),
+    (TrainConfig, {"valid_metric": ()}, "--valid-metric is empty; give a value or leave it out"),
     (TrainConfig, {"valid_metric": ("ter",)}, "--valid-metric must be one of bleu, chrf, paper-bleu, exact, nll, but"),
     (TrainConfig, {"seed": 10**400}, "--seed must be at most 2147483647, but is 1000"),
     (DataConfig, {"workers": 2**31 - 1}, "--workers must be at least 1 and at most 1024, but is 2147483647"),

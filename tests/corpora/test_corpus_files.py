@@ -429,6 +429,7 @@ def test_units_of_tmx_with_low_scores_are_left_out(tmp_path: Path) -> None:
     ("t.jsonl", '{"en": "A", "de": "b"}\n{"en": ', None, "line 2 is not JSON"),
     ("t.jsonl", '{"en": "A", "de": "b"\n{"en": "A", "de": "b"}\n', None, "line 1 is not JSON"),
     ("t.json", '[{"en": "A", "de": "b"},\n{"en": "A" "de": "b"}]', None, "line 2 is not JSON"),
+    ("t.json", '[{"en": "A",\n"de":\n"b"},\n\n{"en": "A", "de": "b"\n} {"en": "A" "de": "b"}]', None, "line 6 is not"),
     ("t.json", '[{"en": "A", "de": "b"},\n\n{"en": "A",\n"de":', None, "line 3 is not JSON"),
     ("t.txt", "A\n\nb\n", None, "left out: 3 without one of the columns.; check the separators and --columns"),
     ("t.json", '["A", "b"]', None, "line 1 is not an object; write one object on each line, or an array of objects"),

@@ -163,6 +163,7 @@ here */}
     "    ‹Second paragraph.›\n",
     "YAML": "---\ntitle: ‹My title›\ndescription: \"‹Some› \\\"‹text›\\\"\"\nother: stays\nx:\n"
     "  title: stays\n---\n‹Text›\n",
+    "YAML with other first letters": "---\ntitle: ‹¿Qué es?›\ndescription: ‹(Beta) 🚀 text›\n---\n‹Text›\n",
     "YAML that stays": "---\ntitle: a 'x' # comment\ndescription: >\n---\n\n---\n"
     "‹title: no front matter›\n---\n",
     "TOML": "+++\ntitle = '‹It is›'\ndescription = \"‹a›\"\ndate = 2024-01-01\ndraft = true\n+++\n‹Text›\n",
@@ -249,6 +250,14 @@ def test_values_of_front_matter_get_the_quotes_that_they_need() -> None:
     for text, written in {"a: b": '"a: b"', "yes": '"yes"', "a #b": '"a #b"', "Grün": "Grün", "'n": '"\'n"'}.items():
         assert translated("---\ntitle: word\n---\n", lambda _, t=text: (t, [])) == f"---\ntitle: {written}\n---\n"
     assert translated("---\ntitle: 'word'\n---\n", lambda _: ("l'a", [])) == '---\ntitle: "l\'a"\n---\n'
+
+
+def test_marks_and_what_stays_are_not_divided_over_lines() -> None:
+    marks = ["[[Getting Started Guide]]", "$a = b$", "[B](#){ .md-button .md-button--primary }", "`a b`"]
+    for mark in marks:
+        for before in range(1, 30):
+            source = f"{'word ' * 8}\n{'w' * before} {mark} and a few more words in it\n"
+            assert mark.upper() in translated(source).upper()
 
 
 def test_headings_keep_the_anchors_that_links_name() -> None:

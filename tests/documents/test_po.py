@@ -187,7 +187,7 @@ def test_a_form_for_several_numbers_has_the_placeholders_of_the_plural() -> None
 def test_long_translations_are_wrapped_where_the_file_does_so(width: int) -> None:
     other = str(polib.POEntry(msgid="other words " * 20, msgstr="x")) if width == 60 else ""
     other = other or f'msgid "{"other words " * 20}"\nmsgstr "x"\n'
-    long = "many words " * 15
+    long = "many words\u3000and\u00a0more " * 10
     found = translated(document(f'{other}\nmsgid "short"\nmsgstr ""\n'), plain=str.upper).decode()
     assert 'msgstr "SHORT"' in found
     found = document(f'{other}\nmsgid "short"\nmsgstr ""\n').write([in_text(long)]).decode()

@@ -1,5 +1,6 @@
 """`nmt translate-file` translates documents as a job."""
 
+import re
 import signal
 from dataclasses import replace
 from html import escape
@@ -191,6 +192,16 @@ def test_terms_of_a_glossary_are_used(model: Path, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("some pieces")
     run("translate-file", tmp_path / "note.txt", "--model", model, *OPTIONS, "--glossary", tmp_path / "terms")
     assert "learn" in (tmp_path / "note.de.txt").read_text()
+
+
+def test_a_term_that_is_a_whole_passage_with_elements_is_translated_by_the_model(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "terms").write_text("some pieces\tzyx\n")
+    (tmp_path / "note.html").write_text("<p>some <b>pieces</b></p><p>some pieces</p>")
+    options = ["--glossary", tmp_path / "terms", *OPTIONS]
+    run("translate-file", tmp_path / "note.html", "--model", model, *options)
+    first, second = re.findall("<p>(.*?)</p>", (tmp_path / "note.de.html").read_text())
+    html = run("generate", model, "--html", *options, stdin=b"some <b>pieces</b>").stdout.decode().strip()
+    assert first == html != "zyx" == second
 
 
 def test_sentences_that_suffer_from_terms_are_listed(tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Pa
     ["--learned-positions=600"],
     ["--attention-biases", "--output-bias", "--activation=gelu"],
     ["--activation=swish", "--sinusoids=fairseq"],
+    ["--sinusoids=marian"],
 ])  # fmt: skip
 def test_variants_of_the_model_have_the_same_probabilities(trained: Path, tmp_path: Path, variant: list[str]) -> None:
     checkpoint = trained_and_exported(trained / "data", tmp_path, *variant, "--max-updates=3")

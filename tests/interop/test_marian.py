@@ -283,6 +283,7 @@ def test_matrices_in_8_bits_are_exported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("config, text, message", [
     (replace(STUDENT, sinusoids="paper"), {}, "Marian needs a model with --sinusoids marian, but"),
     (replace(STUDENT, attention="additive", guided_alignment=None), {}, "Marian does not support --attention, which"),
+    (STUDENT, {"subword": "wordpiece"}, "Marian segments text with sentencepiece, but"),
     (STUDENT, {"source_tokenizer": "moses-en"}, "needs Moses, small letters or such tokens"),
     (STUDENT, {}, "has d_model 32 and d_ff 32; give --quantization float32"),
 ])  # fmt: skip

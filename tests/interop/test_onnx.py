@@ -79,6 +79,7 @@ class OnnxModel:
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
     "pre-norm, gelu, biases": {"norm": "pre", "activation": "gelu", "attention_biases": True, "output_bias": True},
+    "positions of Marian": {"sinusoids": "marian"},
     "swish, positions of fairseq": {"activation": "swish", "sinusoids": "fairseq", "decoder_layers": 2},
 }
 

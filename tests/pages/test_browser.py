@@ -324,6 +324,14 @@ def test_a_person_chooses_another_word_and_the_rest_is_translated_anew(server: S
         assert page.evaluate("navigator.clipboard.readText()") == changed
 
 
+@pytest.mark.parametrize("source", ["    some words  to\n\n  learn \n", "{n, plural, one {a few} other {# words}}"])
+def test_the_page_shows_the_text_of_the_answer(server: Server, browser: Any, source: str) -> None:
+    expected = server.translate(source)["translations"][0]["text"]
+    with opened(browser, server.address) as page:
+        page.fill("#source", source)
+        page.wait_for_function(f"text => {SHOWN} === text", arg=expected)
+
+
 def test_a_click_changes_a_part_of_a_translation_without_spaces(browser: Any, tmp_path: Path) -> None:
     model = saved(eloquent_checkpoint(2, codec=chinese_codec()), tmp_path / "model.safetensors")
     source = "some words. to learn"
@@ -691,9 +699,14 @@ def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_pat
         page.wait_for_selector("#status.error")
         assert "target must be a sentence on one line" in page.inner_text("#status")
         page.click("text=Cancel")
-        page.locator("#translation .edit").nth(0).click()
-        page.fill(".correction textarea", "die Wörter")
-        page.click("text=Keep")
+        for number in (0, 0):  # a sentence that is being corrected has no button
+            page.locator("#translation .edit").nth(number).click()
+        page.locator(".correction textarea").nth(1).fill("typed")
+        page.locator(".correction textarea").nth(0).fill("die Wörter")
+        page.locator("text=Keep").nth(0).click()
+        page.wait_for_selector("#translation .kept")
+        assert page.evaluate("document.querySelector('.correction textarea').value") == "typed"
+        page.click("text=Cancel")
         shows(f"die Wörter\n{HOSTILE}")
         assert page.locator("#kept .kept").all_text_contents() == ["die Wörter", HOSTILE]
         assert page.locator("#translation .kept").count() == 2

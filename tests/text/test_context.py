@@ -5,8 +5,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from checkpoints import TEXT_CONFIG, WORDS, eloquent_checkpoint, saved, small_checkpoint
+from checkpoints import TEXT_CONFIG, WORDS, eloquent_checkpoint, saved, small_checkpoint, two_models
 from commands import failed, run
+from servers import serving
 
 from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
@@ -105,11 +106,29 @@ def test_the_sentences_of_a_document_have_context(codec: TextCodec) -> None:
     direction = Direction("en", "de")
     maker = UnitMaker(codec.config, Protected(), direction, "sentence")
     options = ReadOptions("", *direction, False, Protected(), ())
-    sentences = Sentences(maker, options, has_memory=False)
+    sentences = Sentences(maker, options, has_known=False)
     sentences.read("\n\n".join([*LINES[:3], LINES[2]]).encode(), "txt", "text.txt")
     assert [sentence.earlier for sentence in sentences.distinct] == [
         (), tuple(LINES[:1]), tuple(LINES[:2]), tuple(LINES[1:3])
     ]  # fmt: skip
+
+
+def test_context_ends_at_the_first_of_two_models(codec: TextCodec, tmp_path: Path) -> None:
+    config = type(TEXT_CONFIG)(**codec.config.to_dict())
+    first = eloquent_checkpoint(1, codec=TextCodec(config, codec.source, codec.source))
+    _, second = two_models(tmp_path)
+    reader = saved(first, tmp_path / "reader.safetensors")
+    with serving(reader, second, "--device=cpu") as server:
+        lines = ["a few words", "some more pieces"]
+        middle = [
+            each["hypotheses"][0]["text"]
+            for each in server.translate("\n".join(lines), target_lang="de", source_lang="en")["translations"][0][
+                "sentences"
+            ]
+        ]
+        alone = server.translate(middle, source_lang="de", target_lang="fr", split=False)["translations"]
+        both = server.translate("\n".join(lines), source_lang="en", target_lang="fr")["translations"][0]["text"]
+    assert both.splitlines() == [each["text"] for each in alone]
 
 
 def test_a_model_without_context_says_so(tmp_path: Path) -> None:

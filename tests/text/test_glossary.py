@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import generated, saved, some_sentences, sure_checkpoint
+from checkpoints import TEXT_CONFIG, generated, saved, some_sentences, sure_checkpoint
 from commands import failed, run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +17,8 @@ from servers import Server, serving
 from nmt.errors import NmtError
 from nmt.text.codec import Direction
 from nmt.text.glossary import FoundTerm, Glossary, with_terms
+from nmt.text.protected import Protected
+from nmt.translate.units import Unit, UnitMaker
 
 OPTIONS = ["--precision=fp32", "--max-length-offset=12"]
 TERMS = {"few": ("xyz",), "learn": ("lernt", "lernte"), "few words": ("um um",), "pieces": ("q", "zzzz")}
@@ -76,6 +78,36 @@ def test_without_spaces_terms_match_anywhere() -> None:
         "machine learning", "learn",
     ]  # fmt: skip
     assert found({"学习": "learn", "机器学习": "machine learning"}, "机器学习", spaces=False) == ["machine learning"]
+
+
+@pytest.mark.parametrize("term, line, places", [
+    ("well-being", "As well, being late: well-beings", [(21, 32)]),  # not only the words count
+    ("fill form", "to fill. Form there, fill forms", [(21, 31)]),
+    ("invoice (paid)", "invoices paid, invoices (paid)", [(15, 30)]),
+    ("Yahoo!", "Yahoos, Yahoos!", [(8, 15)]),
+])  # fmt: skip
+def test_other_forms_of_terms_match(term: str, line: str, places: list[tuple[int, int]]) -> None:
+    terms = Glossary({term: ("Wort",)}).found_in(line, Direction("en", "de"), {("", "s")})
+    assert terms == [(start, stop, ("Wort",)) for start, stop in places]
+
+
+def test_the_forms_of_a_term_in_capitals_are_in_capitals_too() -> None:
+    glossary = Glossary({"invoice": ("Rechnung",), "EU": ("EU",)})
+    terms = glossary.found_in("PAY EU INVOICES", Direction("en", "de"), {("", "s")})
+    assert [term.forms for term in terms] == [("EU",), ("RECHNUNG", "Rechnung")]
+
+
+def test_a_form_may_begin_a_word_and_in_chinese_stand_anywhere() -> None:
+    term = FoundTerm(0, 3, ("art", "学习"))
+    assert term.is_in("an art.") and term.is_in("artist") and term.is_in("他学习。") and not term.is_in("Partner")
+
+
+def test_words_that_stay_are_no_terms() -> None:
+    lines = ["see https://x.org/few and few", "mail few@x.org, #few, few", "<few>  a b few"]
+    maker = UnitMaker(TEXT_CONFIG, Protected(), Direction("en", "de"), glossary=Glossary({"few": ("x",)}))
+    for line in lines:
+        (sentence,) = maker.complete(Unit(line)).sentences
+        assert sentence.terms == ((len(" ".join(line.split())) - 3, len(" ".join(line.split())), ("x",)),)
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=3).map(" ".join)
@@ -241,6 +273,24 @@ def test_translations_have_the_terms_of_their_lines(model: Path, tmp_path: Path)
         if not re.search("few|earn|pieces", source):
             assert line == free
     assert lines != plain
+
+
+def test_several_translations_with_terms_differ_and_the_best_is_first(model: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "terms", TERMS)
+    for line in generated(model, LINES, *OPTIONS, "--n-best=4", "--glossary", path):
+        hypotheses = line["hypotheses"]
+        with_terms = [each["text"] for each in hypotheses if re.search("xyz|ernt|um um|zzzz", each["text"])]
+        assert len(set(with_terms)) == len(with_terms)
+        assert hypotheses == sorted(hypotheses, key=lambda each: (each.get("unmet", False), -each["score"]))
+
+
+@pytest.mark.parametrize("options", [["--sample", "--samples=2"], ["--beam-groups=2"]])
+def test_a_term_without_a_place_is_missing_where_search_cannot_require_it(
+    model: Path, tmp_path: Path, options: list[str]
+) -> None:
+    path = written(tmp_path / "terms", {"few": ("xyz",)})
+    (line,) = generated(model, ["some few-words"], *OPTIONS, *options, "--glossary", path)
+    assert all(each["unmet"] and "xyz" not in each["text"] for each in line["hypotheses"])
 
 
 def test_the_model_chooses_among_the_forms(model: Path, tmp_path: Path) -> None:

@@ -68,6 +68,15 @@ def test_capitals_of_a_line_make_no_difference(codec: TextCodec) -> None:
     assert "<term>" not in source_of(codec, "a few, Few", {"FEW": "word"})
 
 
+def test_terms_that_make_a_line_too_long_are_left_out(codec: TextCodec) -> None:
+    maker = UnitMaker(codec.config, Protected(), glossary=Glossary({"few": ("words",)}))
+    unit = maker.complete(Unit("a few"))
+    with_terms, plain = (
+        encode(codec, [unit], SearchConfig(max_source_length=longest))[0].ids for longest in (64, len("afew") + 2)
+    )
+    assert len(plain) < len(with_terms) and not set(codec.source.ids(TERM_PIECES)) & set(plain.tolist())
+
+
 def test_text_that_contains_the_marks_stays_text(codec: TextCodec) -> None:
     line = "<term>few<as> words</term>"
     pieces = source_of(codec, line, {"pieces": "word"})
@@ -117,6 +126,11 @@ def test_a_share_of_the_training_pairs_gets_terms(tmp_path: Path) -> None:
     lines = [split.source[i].tolist() for i in range(600)]
     marked = [line for line in lines if term[0] in line]
     assert 240 < len(marked) < 360
+    most = max(len(line) for line in lines if term[0] not in line)
+    limit = [f"--dest={tmp_path}/short", f"--max-length={most}"]
+    run("preprocess", *written(tmp_path)[:-1], "--terms=1", *limit)
+    short = DataFolder.open(str(tmp_path / "short")).split("train").source
+    assert max(len(short[i]) for i in range(600)) <= most
     translations = set()
     for line in marked:
         start, stop = line.index(term[1]), line.index(term[2])

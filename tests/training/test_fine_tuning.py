@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,12 +10,14 @@ import forks
 import numpy as np
 import pytest
 import torch
+from checkpoints import saved
 from commands import LANGS, SMALL, TRAIN, assert_resumes, failed, records, run, same_weights, valid_losses, weights
 from conftest import invented_pairs, write_pairs
 
 import nmt
 from nmt.checkpoint import build_model
 from nmt.data.folder import DataFolder
+from nmt.text.codec import TextCodec
 from nmt.text.subword import Subword
 from nmt.training.fine_tuning import start_from
 
@@ -48,6 +51,21 @@ def test_text_is_encoded_with_the_vocabulary_of_the_checkpoint(tuned: Path) -> N
     for side, ids in (("source", codec.encode_source(source)), ("target", codec.encode_target(target))):
         stored = getattr(data.split("train"), side)
         assert [stored[i].tolist() for i in range(len(stored))] == ids
+
+
+def test_a_corpus_with_other_endings_of_words_has_the_same_vocabulary(trained: Path, tmp_path: Path) -> None:
+    checkpoint = nmt.load_checkpoint(trained / "run" / "best.safetensors")
+    models, old = [], checkpoint.codec
+    for number, endings in enumerate([("/s", "/ed"), ("/n",)]):
+        codec = TextCodec(replace(old.config, endings=endings), old.source, old.target)
+        models.append(saved(replace(checkpoint, codec=codec), tmp_path / f"{number}.safetensors"))
+    run("generate", *models, stdin=b"a\n")
+    write_pairs(tmp_path / "new", invented_pairs(50, seed=7))
+    run("preprocess", *LANGS, f"--train={tmp_path}/new", f"--valid={trained}/valid", f"--dest={tmp_path}/data",
+        f"--like={models[0]}")  # fmt: skip
+    assert DataFolder.open(tmp_path / "data").codec.config.endings == ("/s", "/ed")
+    options = [f"{tmp_path}/data", f"--init-from={models[1]}", f"--save-dir={tmp_path}/run", "--max-updates=1"]
+    assert "pieces have embeddings" not in run("train", *options, *TUNE).stderr
 
 
 @pytest.mark.parametrize("options, message", [

@@ -12,6 +12,7 @@ from conftest import invented_pairs, write_pairs
 from sacrebleu.metrics import CHRF
 from servers import serving
 
+from nmt.checkpoint_format import read_digest
 from nmt.translate.translator import Translator
 
 OPTIONS = ["--precision=fp32", "--device=cpu"]
@@ -75,6 +76,7 @@ def test_a_calibration_holds_for_its_search_and_model_alone(model: Path, trained
     calibrate(path, tmp_path, "--beam=2")
     assert all(confidences(path, "--beam=2", lines=lines)) and all(confidences(path, lines=lines))
     calibrate(path, tmp_path, "--beam=2")
+    assert read_digest(path) == read_digest(model) == read_digest(untouched)  # --lora still finds its checkpoint
     stored = json.loads(run("info", path, "--json").stdout)["provenance"]["calibrations"]
     assert [each["search"] for each in stored] == [{}, {"beam": 2}]
 
@@ -116,6 +118,9 @@ def test_columns_begin_with_the_confidence(model: Path, trained: Path) -> None:
         f"{h['confidence']:.4f}" for line in generated(model, lines, *OPTIONS, "--n-best=2") for h in line["hypotheses"]
     ]
     assert [row[0] for row in rows] == expected
+    several = json.dumps({"source": "1\n2"}).encode()
+    assert run(*command, model, "--input-format=jsonl", stdin=several).stdout == b"\t1 2\t1 2\n"
+    assert run("generate", *OPTIONS, model, "--input-format=jsonl", stdin=several).stdout == b"1 2\n"
     untouched = trained / "run" / "best.safetensors"
     done = run(*command, untouched, stdin=lines[0].encode())
     assert done.stdout.startswith(b"\t")

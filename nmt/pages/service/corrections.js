@@ -33,23 +33,24 @@ async function listCorrections() {
 
 // The buttons behind a sentence. Styles give them their signs, so that the text of the translation stays as it is.
 function correctionButtons(sentence, shownSentence) {
-  if (!corrections.isOn) return [];
+  if (!corrections.isOn || sentence.form) return [];
   const record = keptFor(sentence);
   shownSentence.classList.toggle("kept", Boolean(record));
   const button = (className, title, work) => {
     const sign = make("button", { className: `sign ${className}`, title, ariaLabel: title });
-    sign.addEventListener("click", () => work(sign));
+    sign.addEventListener("click", work);
     return sign;
   };
-  const edit = button("edit", "Correct this translation", sign => editSentence(sentence, shownSentence, sign));
-  return record ? [edit, button("undo", "Kept; take it back", () => takeBack(record))] : [edit];
+  sentence.edit = button("edit", "Correct this translation", () => editSentence(sentence));
+  return record ? [sentence.edit, button("undo", "Kept; take it back", () => takeBack(record))] : [sentence.edit];
 }
 
-function editSentence(sentence, shownSentence, button) {
+// The form is that of the sentence until it is left, so that other changes of the text keep what is typed.
+function editSentence(sentence) {
   const field = make("textarea", { value: textOf(sentence), rows: 3, dir: "auto", ariaLabel: "Corrected translation" });
   const cancel = make("button", { type: "button", textContent: "Cancel" });
   const form = make("form", { className: "correction" }, field, make("button", { textContent: "Keep" }), cancel);
-  const leave = () => { form.replaceWith(shownSentence); button.hidden = false; button.focus(); };
+  const leave = () => { sentence.form = null; draw(); sentence.edit.focus(); };
   form.addEventListener("submit", event => { event.preventDefault(); keep(sentence, field.value); });
   cancel.addEventListener("click", leave);
   field.addEventListener("keydown", event => {
@@ -57,8 +58,8 @@ function editSentence(sentence, shownSentence, button) {
     if (event.key === "Enter") { event.preventDefault(); form.requestSubmit(); }
     if (event.key === "Escape") leave();
   });
-  button.hidden = true;
-  shownSentence.replaceWith(form);
+  sentence.form = form;
+  draw();
   field.focus();
 }
 
@@ -71,10 +72,10 @@ async function keep(sentence, text) {
     return record;
   });
   if (!done) return; // the text is still in its field
-  Object.assign(sentence, { hypotheses: [{ text: done.target, origin: "memory" }], chosen: 0 });
+  Object.assign(sentence, { hypotheses: [{ text: done.target, origin: "memory" }], chosen: 0, form: null });
   say("The correction is kept: this sentence is translated like this from now on.");
   draw();
-  $("translation").querySelectorAll(".edit")[state.sentences.indexOf(sentence)]?.focus();
+  sentence.edit.focus();
 }
 
 async function takeBack(record) {

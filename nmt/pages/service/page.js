@@ -1,7 +1,7 @@
 "use strict";
 // The page of nmt serve. All text is set as textContent, so that no text can become HTML.
 const $ = id => document.getElementById(id);
-const state = { languages: new Map(), directions: [], examples: {}, pair: {}, hasAttention: false, detected: null, text: "", path: [], sentences: [], selected: null, request: null, timer: null, word: null };
+const state = { languages: new Map(), directions: [], examples: {}, pair: {}, hasAttention: false, detected: null, text: "", tail: "", path: [], sentences: [], selected: null, request: null, timer: null, word: null };
 const DETECT = ""; // the value of the entry that asks the server for the source language
 const WAIT_MS = 250; // after the last key
 const N_BEST = 4;
@@ -108,6 +108,7 @@ async function translate() {
   state.text = answer.translations[0].text;
   state.sentences = answer.translations[0].sentences.map(found => ({ ...found, chosen: 0 }));
   locate(source);
+  divide();
   state.selected = state.sentences[0] ?? null;
   const lacks = state.sentences.some(({ hypotheses: [best] }) => best.unmet);
   const canChoose = state.sentences.some(({ hypotheses: [best] }) => best.segments);
@@ -133,6 +134,24 @@ function locate(source) {
   }
 }
 
+// Finds what stands before each translation in the text, and behind the last one.
+function divide() {
+  let from = 0;
+  for (const sentence of state.sentences) {
+    const start = state.text.indexOf(textOf(sentence), from);
+    if (start < 0) { // such as behind the escaped apostrophes of a message
+      state.sentences.forEach((each, number) => { each.before = number && hasSpaces() ? " " : ""; });
+      from = state.text.length;
+      break;
+    }
+    sentence.before = state.text.slice(from, start);
+    from = start + textOf(sentence).length;
+  }
+  state.tail = state.text.slice(from);
+}
+
+const shownText = () => state.sentences.length ? state.sentences.map(each => each.before + textOf(each)).join("") + state.tail : state.text;
+
 // The probability of each word: the product over its pieces. A sentence in parts has none, because log P of the ends of
 // its parts lie between those of its pieces.
 function probabilities(hypothesis) {
@@ -151,18 +170,15 @@ const percent = p => p >= 0.995 ? "100 %" : p < 0.001 ? "< 0.1 %" : `${+(100 * p
 function draw() {
   const place = $("translation");
   place.replaceChildren(state.sentences.length ? "" : state.text);
-  let line = 0;
   for (const sentence of state.sentences) {
-    const lines = sentence.line - line;
-    place.append(lines > 0 ? "\n".repeat(lines) : place.textContent && hasSpaces() ? " " : "");
-    line = sentence.line;
     const shownSentence = drawSentence(sentence), { confidence, doubtful } = sentence.hypotheses[sentence.chosen];
     if (doubtful || confidence < DOUBTFUL) { // there may be no confidence
       shownSentence.classList.add("in-doubt");
       shownSentence.title = doubtful ? "Check this sentence: the terms of the glossary do not go well with it" : `Probably not a good translation: confidence ${percent(confidence)}`;
     }
-    place.append(shownSentence, ...correctionButtons(sentence, shownSentence));
+    place.append(sentence.before, sentence.form ?? shownSentence, ...correctionButtons(sentence, shownSentence));
   }
+  if (state.sentences.length) place.append(state.tail);
   for (const item of $("legend").children) item.hidden = !place.querySelector(`.${item.dataset.of}`);
   $("copy").textContent = "Copy";
   $("copy").disabled = !state.text;
@@ -204,8 +220,8 @@ function drawSentence(sentence) {
   return made;
 }
 
-function drawFromMemory(sentence, { text }) {
-  const title = "From the memory. Click to see its sentence.";
+function drawFromMemory(sentence, { text, origin }) {
+  const title = `From the ${origin}. Click to see its sentence.`;
   const button = make("span", { className: "sentence from-memory", tabIndex: 0, textContent: text, title });
   button.setAttribute("role", "button");
   button.addEventListener("click", () => { state.selected = sentence; drawDetails(); });
@@ -300,7 +316,7 @@ function drawDetails() {
   $("similar").hidden = !sentence?.memory?.length;
   if (!sentence) return;
   $("n-best").replaceChildren(...sentence.hypotheses.map((hypothesis, number) => {
-    const button = make("button", {}, make("bdi", { textContent: hypothesis.text }), " ", make("span", { className: "muted", textContent: hypothesis.origin ? "from the memory" : scoreOf(hypothesis) }));
+    const button = make("button", {}, make("bdi", { textContent: hypothesis.text }), " ", make("span", { className: "muted", textContent: hypothesis.origin ? `from the ${hypothesis.origin}` : scoreOf(hypothesis) }));
     button.setAttribute("aria-pressed", number === sentence.chosen);
     button.addEventListener("click", () => { sentence.chosen = number; draw(); });
     return make("li", {}, button);
@@ -412,7 +428,7 @@ function chooseLanguages() {
 }
 
 function swap() {
-  const text = $("translation").textContent, source = sourceLang(), target = $("to").value;
+  const text = shownText(), source = sourceLang(), target = $("to").value;
   for (const id of ["from", "to"]) remember(id);
   fillLanguages();
   $("from").value = target;
