@@ -29,7 +29,7 @@ from nmt.translate.setup import settings_of
 _LEAST_MEAN = 0.5
 
 
-class Pair(NamedTuple):
+class AlignedPair(NamedTuple):
     """A sentence pair.
 
     Attributes:
@@ -62,7 +62,7 @@ class Alignment(NamedTuple):
     crossings: Sequence[tuple[int, int]] = ()
     seconds: float = 0.0
 
-    def pairs(self, languages: tuple[str, str]) -> Iterator[Pair]:
+    def pairs(self, languages: tuple[str, str]) -> Iterator[AlignedPair]:
         """Yields the sentence pairs."""
         gaps = [" " * has_spaces(lang) for lang in languages]
         for bead in self.beads:
@@ -70,7 +70,7 @@ class Alignment(NamedTuple):
                 sides = list(zip(self[:2], (bead[:2], bead[2:4]), gaps, strict=True))
                 texts = [gap.join(side.texts[start:stop]) for side, (start, stop), gap in sides]
                 places = ["-".join({side.places[i]: 0 for i in (start, stop - 1)}) for side, (start, stop), _ in sides]
-                yield Pair(texts[0], texts[1], bead.score, places[0], places[1])
+                yield AlignedPair(texts[0], texts[1], bead.score, places[0], places[1])
 
 
 @dataclass(frozen=True)

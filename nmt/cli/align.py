@@ -9,11 +9,10 @@ from typer import Argument
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import AlignConfig, AlignFiles, RuntimeConfig
-from nmt.errors import NmtError
 from nmt.files import STDIO, output_file
 
 if TYPE_CHECKING:
-    from nmt.aligning.job import Pair
+    from nmt.aligning.job import AlignedPair
 
 
 @flags()
@@ -31,11 +30,10 @@ def align(
     """
     from nmt.aligning.documents import document_pairs
     from nmt.aligning.job import aligned
-    from nmt.documents.document import FORMATS
+    from nmt.documents.document import check_format
     from nmt.pages.page import page
 
-    if config.format not in (None, *FORMATS):
-        raise NmtError(f"--format must be one of {', '.join(FORMATS)}, but is {config.format!r:.40}")
+    check_format(config.format)
     paths = document_pairs(source, target, config.languages, config.format)
     with (
         console.Progress("align", None, "document") as progress,
@@ -60,7 +58,7 @@ def align(
     console.info(f"{console.counted(len(pairs), 'pair')} of {sources:,} and {targets:,} sentences")
 
 
-def _write(pairs: "Sequence[Pair]", output: str, languages: tuple[str, str]) -> None:
+def _write(pairs: "Sequence[AlignedPair]", output: str, languages: tuple[str, str]) -> None:
     """Writes pairs to a .tsv, a .tmx, or PREFIX.de and PREFIX.fr; `-` is a table on standard output."""
     from nmt.corpora.tmx import TmxUnit, tmx
 

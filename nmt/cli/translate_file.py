@@ -33,13 +33,12 @@ def translate_file(
 
     A sentence that occurs several times is translated once. If the command is interrupted, the same command resumes.
     """
-    from nmt.documents.document import FORMATS
+    from nmt.documents.document import check_format
     from nmt.documents.translation import translate
     from nmt.jobs.run import executing
     from nmt.translate.setup import Setup, placed
 
-    if files.format not in (None, *FORMATS):
-        raise NmtError(f"--format must be one of {', '.join(FORMATS)}, but is {files.format!r:.40}")
+    check_format(files.format)
     with executing(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
         runtime = placed(runtime, options, engine.engine)
         setup = Setup(files.model, search, runtime, engine, languages, files.glossary, files.memory)

@@ -15,8 +15,8 @@ from zipfile import ZipFile
 from nmt import console
 from nmt.cache import cached_folder
 from nmt.config import CleanConfig, CorpusConfig, DataConfig, flag_name
+from nmt.corpora.entries import FORBIDDEN, CorpusFile, Entry, Languages, choose
 from nmt.corpora.tables import read_json, read_table
-from nmt.corpora.units import FORBIDDEN, CorpusFile, Direction, Unit, choose
 from nmt.corpora.xml import read_xml
 from nmt.errors import NmtError
 from nmt.files import digest_of
@@ -24,7 +24,7 @@ from nmt.text.corpus import COMPRESSED, decoded_lines, has_side, opened, paralle
 from nmt.text.languages import likeliest
 
 
-def _read_po(corpus: CorpusFile) -> Iterator[Unit]:
+def _read_po(corpus: CorpusFile) -> Iterator[Entry]:
     from nmt.documents.po import finished  # most corpora have no use for what reads documents
 
     language, pairs, others = finished(corpus.file.read(), corpus.name)
@@ -35,7 +35,7 @@ def _read_po(corpus: CorpusFile) -> Iterator[Unit]:
 
 VERSION = 5  # of the pairs that are read from a file; a new one reads it again
 # What reads the units of a file, by the end of its name before .gz and the like.
-_READERS: dict[str, Callable[[CorpusFile], Iterator[Unit]]] = {
+_READERS: dict[str, Callable[[CorpusFile], Iterator[Entry]]] = {
     **dict.fromkeys([".tmx", ".xlf", ".xliff", ".sdlxliff", ".mxliff"], read_xml),
     **dict.fromkeys([".tsv", ".txt"], partial(read_table, separators="\t")),
     ".csv": read_table,
@@ -59,8 +59,8 @@ def kind_of(path: str) -> str:
 
 
 def read_pairs(
-    path: str, directions: Sequence[Direction], config: CorpusConfig, left_out: Counter[str]
-) -> Iterator[tuple[Direction, tuple[str, str]]]:
+    path: str, directions: Sequence[Languages], config: CorpusConfig, left_out: Counter[str]
+) -> Iterator[tuple[Languages, tuple[str, str]]]:
     """Yields the sentence pairs of a corpus, a file or the PREFIX of two, each with its direction.
 
     Counts in `left_out`, by reason such as `without text`, what else the corpus has.
@@ -70,7 +70,7 @@ def read_pairs(
     """
     chosen, is_empty = lru_cache(10_000)(partial(choose, directions)), True
     languages = tuple(dict.fromkeys(chain.from_iterable(directions)))
-    for codes, texts in _units(path, languages, config, left_out):
+    for codes, texts in _entries(path, languages, config, left_out):
         if len(directions) > 1 and not all(codes):
             raise NmtError(f"{path} does not say the languages of its texts; name one direction")
         pairs, others = chosen(codes)
@@ -99,7 +99,7 @@ def reasons(left_out: Mapping[str, int]) -> str:
     return f" (left out: {', '.join(reasons)})" if reasons else ""
 
 
-def _units(path: str, languages: tuple[str, ...], config: CorpusConfig, left_out: Counter[str]) -> Iterator[Unit]:
+def _entries(path: str, languages: tuple[str, ...], config: CorpusConfig, left_out: Counter[str]) -> Iterator[Entry]:
     kind = kind_of(path)
     if all(has_side(path, lang) for lang in languages):
         yield from ((languages, row) for row in read_rows(*parallel_paths(path, *languages)))
@@ -119,7 +119,7 @@ def _units(path: str, languages: tuple[str, ...], config: CorpusConfig, left_out
 
 def _units_in_archive(
     path: str, languages: tuple[str, ...], config: CorpusConfig, left_out: Counter[str]
-) -> Iterator[Unit]:
+) -> Iterator[Entry]:
     """Yields the units of all corpus files in an archive, or of files of text such as x.de-en.de and x.de-en.en."""
     try:
         with reading(path), ZipFile(path) as archive, ExitStack() as files:
@@ -157,7 +157,7 @@ _SUMMARY = "summary.txt"
 
 
 def with_plain_text(
-    config: _Config, fields: Sequence[str], directions: Sequence[Direction], files: CorpusConfig
+    config: _Config, fields: Sequence[str], directions: Sequence[Languages], files: CorpusConfig
 ) -> _Config:
     """Returns a configuration whose corpus files are replaced by the PREFIX of their text.
 
@@ -180,7 +180,7 @@ def refuse_options(files: CorpusConfig) -> None:
         raise NmtError(f"{flag_name(min(given))} is for corpus files, but there is none; leave it out")
 
 
-def plain_prefix(prefix: str, directions: Sequence[Direction], config: CorpusConfig) -> str:
+def plain_prefix(prefix: str, directions: Sequence[Languages], config: CorpusConfig) -> str:
     """Returns the PREFIX of the text of a corpus file, or what is the PREFIX of files of text already."""
     stems = [stem for a, b in directions for stem in (f"{prefix}.{a}-{b}", f"{prefix}.{b}-{a}", prefix)]
     is_plain = any(has_side(stem, lang) for stem in stems for direction in directions for lang in direction)
@@ -197,7 +197,7 @@ def target_text(path: str, source_lang: str | None, target_lang: str | None, con
     return f"{corpus_prefix(path, [(source_lang, target_lang)], config)}.{target_lang}"
 
 
-def corpus_prefix(path: str, directions: Sequence[Direction], config: CorpusConfig) -> str:
+def corpus_prefix(path: str, directions: Sequence[Languages], config: CorpusConfig) -> str:
     """Returns the PREFIX of the text of a corpus file, which is written to the user's cache the first time.
 
     With one pair of languages, the files are PREFIX.en and PREFIX.de; with several, PREFIX.en-de.en and so on.
@@ -213,7 +213,7 @@ def corpus_prefix(path: str, directions: Sequence[Direction], config: CorpusConf
 
     def write(folder: Path) -> None:
         count, left_out = 0, Counter[str]()
-        text_files = dict[Direction, list[IO[str]]]()
+        text_files = dict[Languages, list[IO[str]]]()
         counter = console.Progress(f"Reading {path}", None, "pair", summary=False)
         with ExitStack() as open_files, counter as progress:
             for pair, texts in read_pairs(path, pairs, config, left_out):

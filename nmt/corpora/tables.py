@@ -11,7 +11,7 @@ from itertools import chain, islice, takewhile
 from typing import Any, NamedTuple
 
 from nmt.config import names_in
-from nmt.corpora.units import CorpusFile, Unit
+from nmt.corpora.entries import CorpusFile, Entry
 from nmt.errors import NmtError
 from nmt.text.corpus import table_lines
 from nmt.text.languages import base_language, code_named, likeliest
@@ -41,11 +41,11 @@ class _Columns(NamedTuple):
     has_header: bool
 
 
-def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Unit]:
+def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Entry]:
     """Yields the units of a table with one of these separators. Quotes between tabs are text, except in UTF-16."""
     table, is_utf_16 = table_lines(corpus.file, corpus.name)
     if separators == "\t" and not is_utf_16:
-        yield from _units(enumerate((line.split("\t") for line in table), start=1), corpus)
+        yield from _entries(enumerate((line.split("\t") for line in table), start=1), corpus)
         return
     lines, before = (f"{line}\n" for line in table), 0
     first = list(islice(lines, _SHOWN))
@@ -61,13 +61,13 @@ def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Unit]:
 
     reader = csv.reader(chain(first, lines), delimiter=max(separators, key=regularity), strict=True)
     try:
-        yield from _units(((before + reader.line_num, row) for row in reader), corpus)
+        yield from _entries(((before + reader.line_num, row) for row in reader), corpus)
     except csv.Error as error:
         where = f"{corpus.name}, line {before + reader.line_num:,}"
         raise NmtError(f"{where}: a cell cannot be read ({error}); check whether its quotes are closed") from error
 
 
-def _units(rows: Iterator[tuple[int, Sequence[str]]], corpus: CorpusFile) -> Iterator[Unit]:
+def _entries(rows: Iterator[tuple[int, Sequence[str]]], corpus: CorpusFile) -> Iterator[Entry]:
     """Yields the units in the rows of a table, each with the number of its line. The names may follow a title."""
     first = list(islice(rows, _SHOWN))
     said = [_texts(row, corpus.languages) for _, row in first]
@@ -82,10 +82,10 @@ def _units(rows: Iterator[tuple[int, Sequence[str]]], corpus: CorpusFile) -> Ite
             columns = _columns(row, corpus, where)
             header = row if columns.has_header else None
         if row != header:  # tables that were joined repeat it
-            yield from _unit(row, columns, corpus, where)
+            yield from _entry(row, columns, corpus, where)
 
 
-def read_json(corpus: CorpusFile) -> Iterator[Unit]:
+def read_json(corpus: CorpusFile) -> Iterator[Entry]:
     """Yields the units of objects, on lines or in an array, as data sets of Hugging Face have them."""
     columns_of = dict[tuple[str, ...], _Columns]()  # by the names of the fields
     for line_number, record in _records(corpus):
@@ -95,7 +95,7 @@ def read_json(corpus: CorpusFile) -> Iterator[Unit]:
         texts = record.get("translation")
         if isinstance(texts, dict) and not corpus.config.columns:
             codes = tuple(code_named(name, corpus.languages) or name for name in texts)
-            yield from _unit(list(texts.values()), _Columns(range(len(texts)), codes, None, True), corpus, where)
+            yield from _entry(list(texts.values()), _Columns(range(len(texts)), codes, None, True), corpus, where)
             continue
         fields = record | texts if isinstance(texts, dict) else record
         names = tuple(fields)
@@ -106,7 +106,7 @@ def read_json(corpus: CorpusFile) -> Iterator[Unit]:
             continue
         if is_first:
             columns_of[names] = _columns(names, corpus, where, are_fields=True)
-        yield from _unit(list(fields.values()), columns_of[names], corpus, where)
+        yield from _entry(list(fields.values()), columns_of[names], corpus, where)
 
 
 def _records(corpus: CorpusFile) -> Iterator[tuple[int, Any]]:
@@ -132,8 +132,8 @@ def _records(corpus: CorpusFile) -> Iterator[tuple[int, Any]]:
         text = text[position:]
 
 
-def _unit(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str) -> list[Unit]:
-    """Returns the unit of a row, or nothing if it lacks a text or has too low a score."""
+def _entry(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str) -> list[Entry]:
+    """Returns the entry of a row, or nothing if it lacks a text or has too low a score."""
     texts = [row[i] for i in columns.texts if i < len(row) and isinstance(row[i], str)]
     if len(texts) < len(columns.texts):
         corpus.left_out["without one of the columns"] += 1

@@ -9,8 +9,8 @@ from typing import IO, NoReturn
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
+from nmt.corpora.entries import FORBIDDEN, CorpusFile, Entry
 from nmt.corpora.tmx import SCORE
-from nmt.corpora.units import FORBIDDEN, CorpusFile, Unit
 from nmt.errors import NmtError
 from nmt.text.corpus import utf_16_of
 from nmt.text.markup_reading import BLOCKS
@@ -30,7 +30,7 @@ _FINISHED = {None, "yes", "1", "2", "3", "translated", "signed-off", "final", "r
 _FINISHED |= {"Translated", "ApprovedTranslation", "ApprovedSignOff"}
 
 
-def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
+def read_xml(corpus: CorpusFile) -> Iterator[Entry]:
     """Yields the units of a file.
 
     Raises:
@@ -132,7 +132,7 @@ def _content(element: Element | None, inline: str) -> str:
     return text
 
 
-def _tmx(unit: Element, _: Mapping[str, str], corpus: CorpusFile) -> list[Unit]:
+def _tmx(unit: Element, _: Mapping[str, str], corpus: CorpusFile) -> list[Entry]:
     score = unit.findtext(f"prop[@type='{SCORE}']")
     if not corpus.keeps(score, f"{corpus.name}: a unit", f"--least-score needs the property {SCORE} of all units"):
         return []
@@ -141,12 +141,12 @@ def _tmx(unit: Element, _: Mapping[str, str], corpus: CorpusFile) -> list[Unit]:
     return [(codes, [_content(variant.find("seg"), corpus.config.inline) for variant in variants])]
 
 
-def _xliff(unit: Element, file: Mapping[str, str], corpus: CorpusFile) -> list[Unit]:
+def _xliff(unit: Element, file: Mapping[str, str], corpus: CorpusFile) -> list[Entry]:
     """Returns the segments of a unit of XLIFF 1 or 2 that are translated, as far as the file says so."""
     names = ("source-language", "srcLang"), ("target-language", "trgLang")
     codes = tuple([file.get(of_xliff_1) or file.get(of_xliff_2, "") for of_xliff_1, of_xliff_2 in names])
     confirmations = {segment.get("id"): segment.get("conf", "Draft") for segment in unit.iter("seg")}  # of SDL
-    units = list[Unit]()
+    units = list[Entry]()
     for segment in unit.findall("segment") or [unit]:
         source, target, segmented = (segment.find(name) for name in ("source", "target", "seg-source"))
         marks = _segments(target)

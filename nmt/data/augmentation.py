@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nmt.data.arrays import hash_of
 from nmt.text.casing import capitalized, has_case, upper
 
-Pair = tuple[str, str]
+Lines = tuple[str, str]
 _FINAL = ".!?…。！？।"
 _SPACES = " \u00a0\u202f"
 # A word, behind the quotation marks and brackets before it.
@@ -59,7 +59,7 @@ def with_typing_errors(line: str, draw: random.Random) -> str:
 _SHARES = {"capitals": 0.07, "title case": 0.05, "typing errors": 0.05, "no final punctuation": 0.2, "noise": 0.0005}
 
 
-def augmented(pair: Pair, seed: int, position: int, langs: Pair = ("", "")) -> Pair:
+def augmented(pair: Lines, seed: int, position: int, langs: Lines = ("", "")) -> Lines:
     """Returns the pair, perhaps changed. The change depends only on the seed and the position of the pair."""
     draw = random.Random(hash_of(seed, position))
     left = draw.random()
@@ -70,7 +70,7 @@ def augmented(pair: Pair, seed: int, position: int, langs: Pair = ("", "")) -> P
     return pair
 
 
-def _changed(pair: Pair, change: str, draw: random.Random, langs: Pair) -> Pair:
+def _changed(pair: Lines, change: str, draw: random.Random, langs: Lines) -> Lines:
     source, target = pair
     if change in ("capitals", "title case"):
         write = upper if change == "capitals" else in_title_case

@@ -89,6 +89,12 @@ def format_of(name: str) -> str:
     return suffix_of(name)
 
 
+def check_format(form: str | None) -> None:
+    """Raises NmtError if there is no such format."""
+    if form not in (None, *FORMATS):
+        raise NmtError(f"--format must be one of {', '.join(FORMATS)}, but is {form!r:.40}")
+
+
 def documents_in(folder: str, form: str | None) -> list[Path]:
     """Returns the files in a folder, without hidden ones: those of known formats, or all if the format is given."""
     names = [path.relative_to(folder) for path in sorted(Path(folder).rglob("*")) if path.is_file()]

@@ -19,7 +19,7 @@ _AVERAGED, _SNAPSHOTS, _VALIDATIONS = 6, 28, 10
 _FAR = 1.25
 
 
-class Corpus(NamedTuple):
+class CorpusSize(NamedTuple):
     """The size of a training corpus.
 
     Attributes:
@@ -109,7 +109,7 @@ class Clock:
         writes: the seconds in which the last file of each kind was written, while training went on.
     """
 
-    def __init__(self, ends_at: float, corpus: Corpus, config: TrainConfig, given: Collection[str]) -> None:
+    def __init__(self, ends_at: float, corpus: CorpusSize, config: TrainConfig, given: Collection[str]) -> None:
         """`given` names the options that the user has given, which stay as they are."""
         self.ends_at, self._corpus = ends_at, corpus
         self._given = {name: getattr(config, name) for name in given}

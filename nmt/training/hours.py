@@ -18,7 +18,7 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.config.file import options_in
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
-from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, Corpus, choose_by_updates, pick
+from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, CorpusSize, choose_by_updates, pick
 from nmt.training.fine_tuning import check_sizes
 from nmt.training.learning_rate import ENDLESS
 from nmt.training.ranks import is_launched, is_rank, join_ranks, launch
@@ -26,6 +26,8 @@ from nmt.training.run_folder import CONFIG, RunFolder, architecture, command_lin
 from nmt.training.train import check_save_dir, dry_run, prepare, seconds_per_update, train, train_in_folder
 from nmt.training.update import fit_memory, plan_epoch
 
+# The tokens of each side that a training of an architecture takes in a second.
+Speed = Callable[[str], float]
 # The environment variable with which the ranks of a training learn which options are the user's. They get all options.
 _GIVEN = "NMT_GIVEN"
 
@@ -51,7 +53,7 @@ def train_in_time(
         if estimate:
             dry_run(data_folder, architecture(config, overrides), config)
         else:
-            clock = Clock(ends_at, Corpus.of(data), config, os.environ[_GIVEN].split())
+            clock = Clock(ends_at, CorpusSize.of(data), config, os.environ[_GIVEN].split())
             train(data_folder, architecture(config, overrides), config, clock)
         return
     check_save_dir(data, config)
@@ -65,7 +67,7 @@ def train_in_time(
                 reason = "--max-updates is given" if is_given else f"--lr-schedule {config.lr_schedule} needs it"
                 console.info(f"training ends at update {config.max_updates:,} and not by the clock, because {reason}")
             else:
-                clock = Clock(ends_at, Corpus.of(data), config, given)
+                clock = Clock(ends_at, CorpusSize.of(data), config, given)
                 clock.warn_if_short(config.max_updates, config)
         model = architecture(config, overrides)
         if config.gpus == 1 and not estimate:
@@ -129,7 +131,7 @@ def with_choices(
             processes = config.gpus if on_gpu else 1  # those on a CPU share its cores
             return processes * max(plan.totals) / len(plan) / seconds_per_update(training, plan, limit)
 
-        choices = choose(Corpus.of(data), seconds, known, speed)
+        choices = choose(CorpusSize.of(data), seconds, known, speed)
     if on_gpu:  # so that the training finds the memory free
         torch.cuda.empty_cache()
     stop.check()
@@ -151,12 +153,11 @@ _LEAST_BATCH, _MOST_BATCH, _UPDATES = 2500, 25_000, 10_000
 _DROPOUTS = ((8, 0.1), (50, 0.2), (MOST_EPOCHS, 0.3))
 
 
-def choose(corpus: Corpus, seconds: float, given: dict[str, Any], speed: Callable[[str], float]) -> dict[str, Choice]:
+def choose(corpus: CorpusSize, seconds: float, given: dict[str, Any], speed: Speed) -> dict[str, Choice]:
     """Returns the options that are not given, with their reasons.
 
     Args:
         given: the user's options by the names of their fields, which stay as they are.
-        speed: returns the tokens of each side that a training of an architecture takes in a second.
     """
     choices: dict[str, Choice] = {}
     choice = partial(pick, choices, given)
@@ -186,7 +187,7 @@ def choose(corpus: Corpus, seconds: float, given: dict[str, Any], speed: Callabl
     return choices | choose_by_updates(updates, given, update_seconds, validation_seconds)
 
 
-def _architecture(corpus: Corpus, seconds: float, speed: Callable[[str], float]) -> str:
+def _architecture(corpus: CorpusSize, seconds: float, speed: Speed) -> str:
     """Returns the largest architecture that corpus and time suffice for."""
     best = SMALLEST
     for arch, (pairs, tokens) in list(_ARCHITECTURES.items())[1:]:

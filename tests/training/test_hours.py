@@ -25,13 +25,13 @@ from nmt.errors import NmtError, StoppedError
 from nmt.model.architectures import model_config
 from nmt.training import clock as clock_module
 from nmt.training import hours, loop
-from nmt.training.clock import Choice, Clock, Corpus, choose_by_updates
+from nmt.training.clock import Choice, Clock, CorpusSize, choose_by_updates
 from nmt.training.hours import choose
 from nmt.training.run_folder import RunFolder
 from nmt.training.state import Training
 
-WMT14 = Corpus(36_000_000, 1_100_000_000)
-MULTI30K = Corpus(29_000, 446_000)
+WMT14 = CorpusSize(36_000_000, 1_100_000_000)
+MULTI30K = CorpusSize(29_000, 446_000)
 # Tokens a second of two cores and of a large GPU.
 CPU = {"transformer_tiny": 14_000.0, "transformer_base": 1300.0, "transformer_big": 400.0}
 GPU = {"transformer_tiny": 900_000.0, "transformer_base": 300_000.0, "transformer_big": 100_000.0}
@@ -41,18 +41,18 @@ def values(choices: dict[str, Choice]) -> dict[str, Any]:
     return {name: choice.value for name, choice in choices.items()}
 
 
-def chosen(corpus: Corpus, seconds: float, speeds: dict[str, float], **options: Any) -> dict[str, Any]:
+def chosen(corpus: CorpusSize, seconds: float, speeds: dict[str, float], **options: Any) -> dict[str, Any]:
     return values(choose(corpus, seconds, options, speeds.__getitem__))
 
 
 @given(
     corpus=st.builds(
-        lambda pairs, length: Corpus(pairs, pairs * length), st.integers(1, 40_000_000), st.integers(1, 200)
+        lambda pairs, length: CorpusSize(pairs, pairs * length), st.integers(1, 40_000_000), st.integers(1, 200)
     ),
     seconds=st.floats(6, 1e6),
     speed=st.floats(1, 1e7),
 )
-def test_every_plan_can_be_trained_and_uses_the_time(corpus: Corpus, seconds: float, speed: float) -> None:
+def test_every_plan_can_be_trained_and_uses_the_time(corpus: CorpusSize, seconds: float, speed: float) -> None:
     choices = choose(corpus, seconds, {}, lambda _: speed)
     plan = values(choices)
     dropout = plan.pop("dropout", 0.1)
@@ -100,7 +100,7 @@ def test_reasons_count_what_will_be_written(updates: int, counts: tuple[int, ...
 
 
 def test_corpora_of_any_size_have_sensible_plans() -> None:
-    small = chosen(Corpus(50, 1000), 3600, CPU)  # an hour is far too long for 50 pairs
+    small = chosen(CorpusSize(50, 1000), 3600, CPU)  # an hour is far too long for 50 pairs
     assert small["max_updates"] * small["batch_tokens"] == 500 * 1000
     assert small["batch_tokens"] < 1000
     assert small["dropout"] == 0.3
@@ -262,7 +262,7 @@ def test_saves_leave_less_time_for_updates(
     config = TrainConfig(save_dir="run", save_minutes=1.0, save_updates=save_updates, valid_updates=10**6)
     given = {"warmup_updates", "average_last", "keep_checkpoints", "valid_updates", "log_updates"}
     saving = "save_updates" if save_updates else "save_minutes"
-    clock = Clock(1100.0, Corpus(10**9, 10**9), config, given | {saving})
+    clock = Clock(1100.0, CorpusSize(10**9, 10**9), config, given | {saving})
     clock.start(config)
     for kind, seconds in pauses.items():
         clock.pause(kind, seconds, config)

@@ -1,4 +1,4 @@
-"""What corpus files have: units, whose texts translate each other. Which of these texts are pairs."""
+"""What corpus files have: entries, whose texts translate each other. Which of these texts are pairs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from nmt.config import CorpusConfig
 from nmt.errors import NmtError
 from nmt.text.languages import base_language, likeliest
 
-Direction = tuple[str, str]  # source and target language
+Languages = tuple[str, str]  # source and target language
 # The languages of texts as the file calls them, or "" if it does not, and the texts, which translate each other.
-Unit = tuple[tuple[str, ...], Sequence[str]]
+Entry = tuple[tuple[str, ...], Sequence[str]]
 # Stands in texts for what XML does not allow. Unicode has no character of this number.
 FORBIDDEN = "\ufdd0"
 
@@ -24,11 +24,11 @@ class CorpusFile(NamedTuple):
     languages: Sequence[str]  # those that are asked for
     left_out: Counter[str]  # how often something is left out, by reason
 
-    def keeps(self, score: Any, unit: str, advice: str) -> bool:
+    def keeps(self, score: Any, entry: str, advice: str) -> bool:
         """Returns whether a score is not below --least-score, or counts it.
 
         Raises:
-            NmtError: the score is no number. The message names the unit and ends with the advice.
+            NmtError: the score is no number. The message names the entry and ends with the advice.
         """
         least = self.config.least_score
         if least is None:
@@ -36,19 +36,19 @@ class CorpusFile(NamedTuple):
         try:
             is_kept = float(score) >= least
         except (TypeError, ValueError) as error:
-            raise NmtError(f"{unit} has the score {score!r:.40}, which is not a number; {advice}") from error
+            raise NmtError(f"{entry} has the score {score!r:.40}, which is not a number; {advice}") from error
         self.left_out.update([f"with a score below {least}"] * (not is_kept))
         return is_kept
 
 
-def choose(directions: Sequence[Direction], codes: tuple[str, ...]) -> tuple[dict[Direction, tuple[int, int]], int]:
-    """Returns which texts of a unit with these codes are pairs. A text without a code may be in any language.
+def choose(directions: Sequence[Languages], codes: tuple[str, ...]) -> tuple[dict[Languages, tuple[int, int]], int]:
+    """Returns which texts of an entry with these codes are pairs. A text without a code may be in any language.
 
     Returns:
-        The positions of source and target for each direction that the unit has, and how many other texts are in
+        The positions of source and target for each direction that the entry has, and how many other texts are in
         these languages too, such as en-US beside en-GB.
     """
-    chosen, unknown = dict[Direction, tuple[int, int]](), [i for i, code in enumerate(codes) if not code]
+    chosen, unknown = dict[Languages, tuple[int, int]](), [i for i, code in enumerate(codes) if not code]
     for direction in directions:
         fitting = [[codes.index(code) for code in likeliest(lang, codes)] for lang in direction]
         sides = dict[int, int]()
