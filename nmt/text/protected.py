@@ -130,6 +130,15 @@ def unprotected(text: str, protected: Iterable[ProtectedSpan]) -> str:
     return "".join(text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
 
 
+def within(spans: Iterable[ProtectedSpan], start: int, stop: int) -> tuple[ProtectedSpan, ...]:
+    """Returns the spans in a part of a text, counted from its beginning."""
+    return tuple(
+        ProtectedSpan(span.start - start, span.stop - start, span.kind)
+        for span in spans
+        if start <= span.start and span.stop <= stop
+    )
+
+
 def masked(text: str, protected: Iterable[ProtectedSpan]) -> str:
     """Returns a text with a null character in place of each character of protected words; their white space stays."""
     for start, stop, _ in protected:

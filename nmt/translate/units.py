@@ -19,7 +19,7 @@ from nmt.text.languages import has_spaces
 from nmt.text.marked import MarkedText, Role, Token
 from nmt.text.markup_projection import projected
 from nmt.text.markup_reading import written
-from nmt.text.protected import Protected, ProtectedSpan, Span, masked
+from nmt.text.protected import Protected, ProtectedSpan, Span, masked, within
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, pharaoh
 
@@ -285,7 +285,7 @@ class UnitMaker:
         for begin, end in parts:
             tags, plain = self.text.split_tags(text[begin:end])
             begin = end - len(plain)
-            protected = _within(marked.protected, begin, end) if marked else tuple(self.protected.spans(plain))
+            protected = within(marked.protected, begin, end) if marked else tuple(self.protected.spans(plain))
             whole = Sentence(plain, number, begin, tuple(tags), protected, has_elements(begin, end))
             is_whole = unit.content is None and self.cut == "unit"
             spans = [(0, len(plain))] if is_whole or not is_blank(plain) else []
@@ -295,7 +295,7 @@ class UnitMaker:
                 sentences.append(entire)
                 continue
             for start, stop in spans:
-                words, inner = _within(protected, start, stop), has_elements(begin + start, begin + stop)
+                words, inner = within(protected, start, stop), has_elements(begin + start, begin + stop)
                 sentence = Sentence(plain[start:stop], number, begin + start, whole.tags, words, inner)
                 sentences.append(self._looked_up(sentence, direction, offers=self.offers))
         return sentences
@@ -345,15 +345,6 @@ def _with_doubts(tokens: Iterable[Token], translations: Sequence[Translation], d
                     yield token.cut(start, end)._replace(role=role)
                 start, role = end, new_role
         yield token.cut(start)._replace(role=role) if start else token._replace(role=role)
-
-
-def _within(spans: Iterable[ProtectedSpan], start: int, stop: int) -> tuple[ProtectedSpan, ...]:
-    """Returns the spans in a part of a text, counted from its beginning."""
-    return tuple(
-        ProtectedSpan(span.start - start, span.stop - start, span.kind)
-        for span in spans
-        if start <= span.start and span.stop <= stop
-    )
 
 
 def _joined_line(line: str, pairs: Sequence[tuple[Sentence, Translation]], target_lang: str) -> Translation:
