@@ -119,7 +119,7 @@ def test_columns_begin_with_the_confidence(model: Path, trained: Path) -> None:
     ]
     assert [row[0] for row in rows] == expected
     several = json.dumps({"source": "1\n2"}).encode()
-    assert run(*command, model, "--input-format=jsonl", stdin=several).stdout == b"\t1 2\t1 2\n"
+    assert run(*command, model, "--input-format=jsonl", stdin=several).stdout == b"1.0000\t1 2\t1 2\n"
     assert run("generate", *OPTIONS, model, "--input-format=jsonl", stdin=several).stdout == b"1 2\n"
     untouched = trained / "run" / "best.safetensors"
     done = run(*command, untouched, stdin=lines[0].encode())
