@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nmt.aligning.job import Pair
+    from nmt.aligning.job import AlignedPair
     from nmt.api import align, preprocess, score, train
     from nmt.checkpoint import Checkpoint, build_model, load_checkpoint
     from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 
 __all__ = [
-    "BOS", "EOS", "PAD", "BusyError", "Checkpoint", "Confidence", "DamagedError", "Direction", "MemoryRanOutError",
-    "MetricScore", "ModelConfig", "NmtError", "OptionError", "Pair", "RuntimeConfig", "Scorer", "SearchConfig",
-    "StoppedError", "TextCodec", "Transformer", "Translation", "Translator", "Unit", "__version__", "align",
-    "build_model", "load_checkpoint", "model_config", "preprocess", "register_architecture", "register_criterion",
-    "register_scorer", "score", "train",
+    "BOS", "EOS", "PAD", "AlignedPair", "BusyError", "Checkpoint", "Confidence", "DamagedError", "Direction",
+    "MemoryRanOutError", "MetricScore", "ModelConfig", "NmtError", "OptionError", "RuntimeConfig", "Scorer",
+    "SearchConfig", "StoppedError", "TextCodec", "Transformer", "Translation", "Translator", "Unit", "__version__",
+    "align", "build_model", "load_checkpoint", "model_config", "preprocess", "register_architecture",
+    "register_criterion", "register_scorer", "score", "train",
 ]  # fmt: skip
 
 # The public names by their modules, which are imported at first use, so that `import nmt` does not import torch.
 _NAMES = {
-    "nmt.aligning.job": "Pair",
+    "nmt.aligning.job": "AlignedPair",
     "nmt.api": "align preprocess score train",
     "nmt.checkpoint": "Checkpoint build_model load_checkpoint",
     "nmt.config": "ModelConfig RuntimeConfig SearchConfig",

@@ -15,7 +15,7 @@ from nmt.errors import OptionError
 from nmt.scoring import MetricScore, corpus_scores
 
 if TYPE_CHECKING:
-    from nmt.aligning.job import Pair
+    from nmt.aligning.job import AlignedPair
 
 _Options = ParamSpec("_Options")
 _A = TypeVar("_A")
@@ -110,7 +110,7 @@ def preprocess(options: dict[str, Any]) -> Path:
 
 
 @_Takes(AlignConfig)
-def align(source: str | Path, target: str | Path, options: dict[str, Any]) -> "list[Pair]":
+def align(source: str | Path, target: str | Path, options: dict[str, Any]) -> "list[AlignedPair]":
     """Makes sentence pairs of two documents, or of two folders of documents, like `nmt align`.
 
     Args:
