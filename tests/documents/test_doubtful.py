@@ -112,7 +112,7 @@ def rewritten(content: str, form: str, texts: dict[str, str], **options: float) 
     """Returns a file with these translations of its sentences, all of which have the confidence 0.9."""
     maker = UnitMaker(small_codec().config, Protected(), cut="sentence")
     read_options = ReadOptions(f"x.{form}", "en", "de")._replace(**options)  # type: ignore[arg-type]
-    sentences = Sentences(maker, read_options, has_memory=False)
+    sentences = Sentences(maker, read_options, has_known=False)
     document = sentences.read(content.encode(), form, f"x.{form}")
     for sentence in sentences.distinct:
         origin = "glossary" if sentence.text == "Dog" else "model"

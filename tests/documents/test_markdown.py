@@ -163,7 +163,6 @@ here */}
     "    ‹Second paragraph.›\n",
     "YAML": "---\ntitle: ‹My title›\ndescription: \"‹Some› \\\"‹text›\\\"\"\nother: stays\nx:\n"
     "  title: stays\n---\n‹Text›\n",
-    "YAML with other first letters": "---\ntitle: ‹¿Qué es?›\ndescription: ‹(Beta) 🚀 text›\n---\n‹Text›\n",
     "YAML that stays": "---\ntitle: a 'x' # comment\ndescription: >\n---\n\n---\n"
     "‹title: no front matter›\n---\n",
     "TOML": "+++\ntitle = '‹It is›'\ndescription = \"‹a›\"\ndate = 2024-01-01\ndraft = true\n+++\n‹Text›\n",
@@ -249,6 +248,8 @@ def test_what_a_user_keeps_stays() -> None:
 def test_values_of_front_matter_get_the_quotes_that_they_need() -> None:
     for text, written in {"a: b": '"a: b"', "yes": '"yes"', "a #b": '"a #b"', "Grün": "Grün", "'n": '"\'n"'}.items():
         assert translated("---\ntitle: word\n---\n", lambda _, t=text: (t, [])) == f"---\ntitle: {written}\n---\n"
+    for value in ("¿Qué es?", "(Beta) 🚀 text"):
+        assert translated(f"---\ntitle: {value}\n---\n") == f'---\ntitle: "{value.upper()}"\n---\n'
     assert translated("---\ntitle: 'word'\n---\n", lambda _: ("l'a", [])) == '---\ntitle: "l\'a"\n---\n'
 
 
@@ -278,7 +279,7 @@ def test_headings_keep_the_anchors_that_links_name() -> None:
 
 def test_a_paragraph_stays_one() -> None:
     """Words at the beginning of a line that would begin another block."""
-    assert translated("``` a ```\nb\n", translations.backwards) == "b ``` a ```\n"
+    assert translated("``` a ```\nb\n", translations.backwards) == "b\n``` a ```\n"
     for word in ("<div>", ":::", "$$", "!!! note", "[a]: /b", "import 'x'", "> a", "1. a", "===", "{: .c}", "    a"):
         for source in ("word\n", "word\nand word\n", "# word\n", "word\n===\n", "- word\n", "> word\n"):
             output = translated(source, lambda unit, w=word: (unit.source.replace("word", w), []))

@@ -204,7 +204,7 @@ def test_a_model_of_several_languages_is_tuned_in_other_directions(
     assert "start at random" not in said and "but the data is" not in said
     assert list(records(tmp_path / "run", "valid")[0]["directions"]) == ["de-en", "en-fr"]
     assert "data  de, en, fr in 2 directions, " in said
-    assert "validating the model before its first update\nvalidation at update 0: " in said
+    assert "validating the model before it learns\nvalidation at update 0: " in said
     checkpoint = nmt.load_checkpoint(tmp_path / "run" / "best.safetensors")
     assert checkpoint.provenance["directions"] == ["de en", "en fr"]
     assert checkpoint.provenance["derived_from"] == "best.safetensors"
