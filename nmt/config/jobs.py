@@ -191,7 +191,7 @@ class RescoringFiles(Config, panel="Input and output"):
     normalize: bool = option(
         False, "In text, print log P divided by the number of pieces, EOS included.", excludes="output_format"
     )
-    alignments: bool = option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
+    alignments: bool = option(False, "Also align the source words with the words of each translation: 0-0 1-2 …")
     batch_tokens: Count | None = option(
         None,
         "Source and target tokens to score at once, padding included. By default, 4096 on a CPU and 32768 on a GPU.",

@@ -52,7 +52,7 @@ class SearchConfig(Config, panel="Search"):
         None, "No sequence of this many pieces occurs twice in an output, except in given prefixes and constraints."
     )
     scorer: str | None = option(None, "Name of a scorer in --user-module, which changes the log P of each next piece.")
-    alignments: bool = option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
+    alignments: bool = option(False, "Also align the source words with the words of each translation: 0-0 1-2 …")
     glossary_mode: Literal["auto", "learnt", "strict", "both"] = option(
         "auto",
         "How terms of a glossary are translated. learnt: the model reads their translations in the source, and can "

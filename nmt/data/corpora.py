@@ -206,8 +206,8 @@ def augmented_pairs(pairs: RawPairs, seed: int, text: TextConfig) -> RawPairs:
     new = [augmented(pair, seed, position, langs) for position, pair in enumerate(old, pairs.first)]
     # Both sides become equal only if noise replaces them.
     alignments = [
-        links if links and (pair[0] != pair[1] or pair == was) and all(map(_keeps_words, was, pair)) else ""
-        for links, was, pair in zip(pairs.alignments, old, new, strict=True)
+        alignment if alignment and (pair[0] != pair[1] or pair == was) and all(map(_keeps_words, was, pair)) else ""
+        for alignment, was, pair in zip(pairs.alignments, old, new, strict=True)
     ]
     source = [" ".join([*of_line, pair[0]]) for of_line, pair in zip(tags, new, strict=True)]
     return pairs._replace(source=source, target=[target for _, target in new], alignments=alignments)

@@ -394,10 +394,10 @@ class Encoder(Processor):
     def _terms(self, config: DataConfig, pairs: RawPairs) -> list[list[Term]]:
         """Returns the terms of each pair, which a share of them has."""
         sampler, terms = TermSampler(pairs.source, pairs.target), []
-        for i, (source, target, links) in enumerate(zip(pairs.source, pairs.target, pairs.alignments, strict=True)):
+        for i, (source, target, alignment) in enumerate(zip(pairs.source, pairs.target, pairs.alignments, strict=True)):
             draw = Random(hash_of(config.seed, pairs.first + i, 2))
             has_terms = draw.random() < config.terms
-            terms.append(sampler.terms(source, target, parse_pharaoh(links), draw) if has_terms else [])
+            terms.append(sampler.terms(source, target, parse_pharaoh(alignment), draw) if has_terms else [])
         return terms
 
     def _with_context(

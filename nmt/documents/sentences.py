@@ -73,8 +73,8 @@ class Sentences:
         for unit in document.passages:
             translations, matches = list[Translation](), list[Sequence[Match]]()
             for sentence in unit.sentences:
-                translation, links, sentence_matches = self._translations[self._key(sentence)]
-                alignment = [(i, j) for i, j in np.frombuffer(links, np.int32).reshape(-1, 2).tolist()]
+                translation, stored, sentence_matches = self._translations[self._key(sentence)]
+                alignment = [(i, j) for i, j in np.frombuffer(stored, np.int32).reshape(-1, 2).tolist()]
                 translations.append(translation._replace(alignment=alignment))
                 matches.append(sentence_matches)
                 pairs.append((sentence, translation))

@@ -45,7 +45,9 @@ def has_terms(terms: Sequence[FoundTerm], translation: str) -> bool:
     return all(term.is_in(translation) for term in terms)
 
 
-def with_terms(line: str, terms: Sequence[FoundTerm], translation: str, links: Sequence[AlignedWords]) -> Iterator[str]:
+def with_terms(
+    line: str, terms: Sequence[FoundTerm], translation: str, alignment: Sequence[AlignedWords]
+) -> Iterator[str]:
     """Yields a translation with the first forms of missing terms, with the second ones, and so on.
 
     They take the place of the words that are linked to whole words of the terms; of several groups, the largest.
@@ -56,7 +58,7 @@ def with_terms(line: str, terms: Sequence[FoundTerm], translation: str, links: S
         for term in terms:
             first, last = (line.count(" ", 0, edge) for edge in term[:2])
             is_whole = len(" ".join(line.split(" ")[first : last + 1]).strip(EDGES)) <= term.stop - term.start
-            linked = enumerate(sorted(j for i, j in links if is_whole and first <= i <= last))
+            linked = enumerate(sorted(j for i, j in alignment if is_whole and first <= i <= last))
             groups = [[j for _, j in group] for _, group in groupby(linked, lambda pair: pair[1] - pair[0])]
             if groups and not has_terms([term], translation):
                 start, *others = max(groups, key=len)

@@ -79,7 +79,7 @@ class _Projection:
         # Where the source begins and ends without the spaces around it, which the translation gets
         self.left, self.end = left, end = len(self.source) - len(self.source.lstrip()), len(self.source.rstrip())
         self.edges = sorted({edge for node in self.nodes for edge in (node.begin, node.end)})
-        self.links = {target: source for source, target in sorted(alignment, reverse=True)}
+        self.source_of = {target: source for source, target in sorted(alignment, reverse=True)}
         self.source_words = [match.span() for match in RAW_WORD.finditer(self.source, left, end)]
         inner_target = self._with_spaces(translation.strip())
         self.target = self.source[:left] + inner_target + self.source[end:]
@@ -100,8 +100,8 @@ class _Projection:
         """Returns the translation with a space for each space that tags separate in the source."""
         words, gaps = RAW_WORD.findall(translation), RAW_WORD.split(translation)
         for i in range(1, len(words)):
-            source_word = self.links.get(i, -1)
-            if gaps[i] == " " and source_word > 0 and self.links.get(i - 1) == source_word - 1:
+            source_word = self.source_of.get(i, -1)
+            if gaps[i] == " " and source_word > 0 and self.source_of.get(i - 1) == source_word - 1:
                 start, stop = self.source_words[source_word - 1][1], self.source_words[source_word][0]
                 gaps[i] += " " * len(self._edges_between(start, stop))
         return "".join(chain.from_iterable(zip_longest(gaps, words, fillvalue="")))
@@ -115,7 +115,7 @@ class _Projection:
                 start, stop = match.start(), match.start() + len(text)
                 target_word = _word_at(self.target_words, start)
                 shift = start - self.target_words[target_word][0] - node.begin + self.source_words[word][0]
-                is_linked = self.links.get(target_word) == word
+                is_linked = self.source_of.get(target_word) == word
                 is_moved = not is_linked or shift != 0
                 in_word = is_moved and any(_IN_WORD.match(self.target, edge) for edge in (start, stop))
                 occurrences.append((not is_linked, in_word, abs(shift), leaf, start, stop))
@@ -128,12 +128,12 @@ class _Projection:
 
     def _map_words(self, leaves: Mapping[int, int]) -> None:
         """Maps the characters of linked words, the last full stop, leaves, and spaces."""
-        links = {target: source for target, source in self.links.items() if target < len(self.target_words)}
+        source_of = {target: source for target, source in self.source_of.items() if target < len(self.target_words)}
         texts = [(self.nodes[leaf].begin, start, self.nodes[leaf].opening.text) for leaf, start in leaves.items()]
         for begin, start, text in texts:
             for i in range(len(text)) if text.strip() else ():
-                links[_word_at(self.target_words, start + i)] = _word_at(self.source_words, begin + i)
-        for target_word, source_word in links.items():
+                source_of[_word_at(self.target_words, start + i)] = _word_at(self.source_words, begin + i)
+        for target_word, source_word in source_of.items():
             self._map_word(self.source_words[source_word], self.target_words[target_word])
         if self.source_words and self.target_words:
             source_end, target_end = self.source_words[-1][1], self.target_words[-1][1]

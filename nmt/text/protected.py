@@ -155,25 +155,25 @@ def with_protected(
     source: str,
     protected: Sequence[ProtectedSpan],
     translation: str,
-    links: Mapping[int, int],
+    source_of: Mapping[int, int],
     *,
     spaces: bool,
     given: Iterable[str] = (),
 ) -> tuple[str, dict[int, int]]:
-    """Returns the translation with every protected word of the source, and the links between words of both.
+    """Returns the translation with every protected word of the source, and the source words of its words.
 
     A word stays where the translation has it, perhaps with other capitals or spaces. Otherwise, it replaces
     another word of its kind, or the translation of ordinary words. If there is none, it is inserted behind the
-    translation of the word before it, or at the same share of the length if there are no links. Tags are nested as
+    translation of the word before it, or at the same share of the length if there is no alignment. Tags are nested as
     in the source. Surplus placeholders of printf go.
 
     Args:
         protected: where the protected words are in the source, in order.
-        links: the source word of target words, by their numbers; may be empty.
+        source_of: the source word of target words, by their numbers; may be empty.
         spaces: whether spaces separate the words of the target language.
         given: phrases of the translation that nothing is put into.
     """
-    repair = _Repair(source, protected, translation, links, spaces, given)
+    repair = _Repair(source, protected, translation, source_of, spaces, given)
     repair.take_copies()
     repair.take_others()
     repair.insert_missing()
@@ -188,7 +188,7 @@ class _Repair:
     source: str
     protected: Sequence[ProtectedSpan]
     translation: str
-    links: Mapping[int, int]
+    source_of: Mapping[int, int]
     spaces: bool
     given: Iterable[str]
 
@@ -253,7 +253,7 @@ class _Repair:
     def _take_translated(self, start: int, stop: int) -> bool:
         """Takes the translation of ordinary words: consecutive linked words, and not many more of them."""
         first, last = (bisect_right(self._source_starts, edge) - 1 for edge in (start, stop - 1))
-        linked = sorted(target for target, origin in self.links.items() if first <= origin <= last)
+        linked = sorted(target for target, origin in self.source_of.items() if first <= origin <= last)
         are_together = bool(linked) and linked[-1] - linked[0] + 1 == len(linked) <= last - first + 2
         if not are_together or not _ORDINARY.fullmatch(self.source, start, stop):
             return False
@@ -270,8 +270,8 @@ class _Repair:
         behind that one with them.
         """
         source, translation = self.source, self.translation
-        by_source = sorted((origin, target) for target, origin in self.links.items())
-        is_by_word = self.spaces or self.links
+        by_source = sorted((origin, target) for target, origin in self.source_of.items())
+        is_by_word = self.spaces or self.source_of
         ends = [0, *(stop for _, stop in self._words)] if is_by_word else range(len(translation) + 1)
         before, end, kind_before = (0, 0), 0, ""  # of the word before: its place, its end in the source, its kind
         for start, stop, kind in self.protected:
@@ -286,7 +286,7 @@ class _Repair:
                     begin, position = (start, position + len(between)) if is_written else (end, position)
             else:
                 begin, count = start, round(start / max(1, len(source) - (stop - start)) * (len(ends) - 1))
-                if self.links:
+                if self.source_of:
                     linked = bisect_left(by_source, (bisect_right(self._source_starts, start) - 1, -1))
                     count = by_source[linked - 1][1] + 1 if linked else 0
                 position = ends[min(count, len(ends) - 1)]
@@ -308,12 +308,12 @@ class _Repair:
             self.replaced |= zip(words, [self.replaced[word] for word in in_order], strict=True)
 
     def repaired(self) -> tuple[str, dict[int, int]]:
-        """Returns the translation with its copies of protected words, and the links of its words."""
+        """Returns the translation with its copies of protected words, and the source words of its words."""
         source, translation = self.source, self.translation
         # The source word that each character comes from, or -1. Those of copies are larger than all others.
         linked, origins, copied = [-1] * len(translation), list[int](), len(source)
         for target, (start, stop) in enumerate(self._words):
-            linked[start:stop] = [self.links.get(target, -1)] * (stop - start)
+            linked[start:stop] = [self.source_of.get(target, -1)] * (stop - start)
         text, end, kinds = "", 0, {span.stop: span.kind for span in self.protected}
         edits = sorted((target, word) for word, target in self.replaced.items())
         for ((start, stop), (begin, last)), (following, _) in pairwise([*edits, ((-1, -1), (0, 0))]):
@@ -332,7 +332,7 @@ class _Repair:
             end = max(end, stop)
         text, origins = text + translation[end:], origins + linked[end:]
         words = ((i, max(origins[slice(*word.span())])) for i, word in enumerate(RAW_WORD.finditer(text)))
-        return text, {i: origin % copied for i, origin in words if origin >= 0 and self.links}
+        return text, {i: origin % copied for i, origin in words if origin >= 0 and self.source_of}
 
     def _is_apart(self, kind: str, rest: str, source_rest: str, touching: str) -> bool:
         """Returns whether a space must separate a protected word from what stands beside it in the translation.

@@ -45,12 +45,12 @@ def terms_in(raw: Sequence[str], frequent: set[str]) -> Iterator[tuple[int, int]
 
 
 def translation_of(
-    target: Sequence[str], links: Sequence[AlignedWords], first: int, last: int, frequent: set[str]
+    target: Sequence[str], alignment: Sequence[AlignedWords], first: int, last: int, frequent: set[str]
 ) -> str:
     """Returns the target phrase that is linked to these source words and to no others. Empty if there is none."""
-    linked = [j for i, j in links if first <= i <= last]
+    linked = [j for i, j in alignment if first <= i <= last]
     start, stop = min(linked, default=0), max(linked, default=0) + 1
-    is_consistent = linked and all(first <= i <= last for i, j in links if start <= j < stop)
+    is_consistent = linked and all(first <= i <= last for i, j in alignment if start <= j < stop)
     phrase = " ".join(target[start:stop]).strip(EDGES) if is_consistent and stop - start <= LONGEST else ""
     edges = {phrase.lower().split(" ")[0], phrase.lower().split(" ")[-1]}
     return "" if edges & frequent else phrase
@@ -70,7 +70,7 @@ class TermSampler:
         self._bases = base_forms(Counter(word.strip(EDGES) for line in targets for word in line.split()))
         self._words = sorted(self._bases.values())
 
-    def terms(self, source: str, target: str, links: Sequence[AlignedWords], draw: Random) -> list[Term]:
+    def terms(self, source: str, target: str, alignment: Sequence[AlignedWords], draw: Random) -> list[Term]:
         """Returns some terms of a pair, which do not overlap."""
         spans = [word.span() for word in RAW_WORD.finditer(source)]
         words, target_words = [source[a:b] for a, b in spans], RAW_WORD.findall(target)
@@ -80,7 +80,7 @@ class TermSampler:
             start, stop = spans[first][0], spans[last][1]
             stop = start + len(source[start:stop].rstrip(EDGES))
             start = stop - len(source[start:stop].lstrip(EDGES))
-            translation = translation_of(target_words, links, first, last, self._frequent[1])
+            translation = translation_of(target_words, alignment, first, last, self._frequent[1])
             if translation and all(stop <= term.start or term.stop <= start for term in terms):
                 words_of_base = (self._bases.get(word.lower(), word) for word in translation.split(" "))
                 wrong = draw.choice(self._words) if draw.random() < _WRONG else ""

@@ -243,7 +243,7 @@ def in_batches(
 
 
 def _in_proportion(source: str, target: str) -> list[AlignedWords]:
-    """Returns links between words at the same share of both texts, which put target words into elements around all."""
+    """Returns an alignment of words at the same share of both texts: elements around all words keep all words."""
     count, words = (len(RAW_WORD.findall(text)) for text in (source, target))
     return [(word * count // words, word) for word in range(words)]
 
@@ -305,13 +305,13 @@ def _from_parts(
         translation = ranked[0] if len(ranked) == 1 else joined(ranked, [gap] * (len(ranked) - 1), target_lang)
         text, alignment = translation.text, translation.alignment
         if sentence.protected:
-            links = {j: i - tags for i, j in alignment or () if i >= tags}
+            source_of = {j: i - tags for i, j in alignment or () if i >= tags}
             forms = (term.forms for term in sentence.terms)
             given = [unit.prefix, *chain.from_iterable([*unit.alternatives, *forms])]
-            text, links = with_protected(
-                sentence.text, sentence.protected, text, links, spaces=has_spaces(target_lang), given=given
+            text, source_of = with_protected(
+                sentence.text, sentence.protected, text, source_of, spaces=has_spaces(target_lang), given=given
             )
-            alignment = [(i + tags, j) for j, i in links.items()]
+            alignment = [(i + tags, j) for j, i in source_of.items()]
         in_order = tuple(sorted(alignment or ())) if aligned else None
         translations.append(translation._replace(text=text, alignment=in_order))
     return translations

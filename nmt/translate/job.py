@@ -147,7 +147,7 @@ class TranslationJob(ModelJob):
             return "".join("\t".join(row) + "\n" for row in columns)
         lines = []
         for translation in record.translations:
-            links = () if translation.origin != "model" else translation.alignment or ()
-            aligned = "" if translation.alignment is None else f" ||| {pharaoh(links)}"
+            alignment = () if translation.origin != "model" else translation.alignment or ()
+            aligned = "" if translation.alignment is None else f" ||| {pharaoh(alignment)}"
             lines.append(translation.text.replace("\n", " ") + aligned)
         return "".join(line + "\n" for line in lines + [""] * (self.search.outputs - len(lines)))

@@ -355,8 +355,8 @@ def _joined_line(line: str, pairs: Sequence[tuple[Sentence, Translation]], targe
     for sentence, translation in pairs:
         tags = len(sentence.tags)  # only the line has them, and only at its beginning
         first = bisect_right(starts, sentence.start) - 1 - tags  # the word that the sentence begins with, or within
-        links = [(i if i < tags else first + i, j) for i, j in translation.alignment or ()]
-        translations.append(translation if translation.alignment is None else translation._replace(alignment=links))
+        moved = [(i if i < tags else first + i, j) for i, j in translation.alignment or ()]
+        translations.append(translation if translation.alignment is None else translation._replace(alignment=moved))
         spans.append((sentence.start, sentence.start + len(sentence.text)))
     return joined(translations, gaps_between(line, spans, spaces=has_spaces(target_lang)), target_lang)
 
