@@ -224,8 +224,8 @@ def differences_of(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]
 
 def joint_codec(codec: TextCodec, other: TextCodec) -> TextCodec | None:
     """Returns the text processing of two models with the directions of both; None if their pieces may differ."""
-    learnt = {"directions": (), "endings": ()}  # found in the corpus
-    if codec.to_dict() | learnt != other.to_dict() | learnt:
+    corpus_fields = {"directions": (), "endings": ()}  # say nothing about the pieces
+    if codec.to_dict() | corpus_fields != other.to_dict() | corpus_fields:
         return None
     first, second = codec.config.directions, other.config.directions
     directions = dict.fromkeys((*first, *second)) if first and second else ()  # () if those of a model are unknown

@@ -12,7 +12,8 @@ from nmt.documents.document import ReadOptions, documents_in, format_of, read_do
 from nmt.errors import NmtError, importing
 from nmt.files import identity, read_bytes
 from nmt.text.languages import Identifier, label_of
-from nmt.text.protected import PROTECTED, ProtectedSpan, within
+from nmt.text.marked import MarkedText
+from nmt.text.protected import PROTECTED, within
 from nmt.text.sentences import sentence_spans
 
 _SAMPLE = 20  # sentences, the longest ones, from which the language is identified
@@ -56,9 +57,7 @@ def _read(path: str, languages: tuple[str, str], form: str | None) -> Side:
     document = read_document(read_bytes(Path(path), "check the path"), form, ReadOptions(path, *languages, all=True))
     texts, places = list[str](), list[str]()
     for place, line in enumerate((line for unit in document.passages for line in unit.lines), 1):
-        text = line if isinstance(line, str) else line.source
-        protected = list(PROTECTED.spans(line)) if isinstance(line, str) else line.protected
-        sentences = [text] if form == "txt" else _sentences(text, protected, languages[0])
+        sentences = [line] if isinstance(line, str) and form == "txt" else _sentences(line, languages[0])
         sentences = [" ".join(sentence.split()) for sentence in sentences if sentence.strip()]
         texts += sentences
         places += [f"{place}" if form == "txt" else f"{place}.{i}" for i in range(1, len(sentences) + 1)]
@@ -68,13 +67,15 @@ def _read(path: str, languages: tuple[str, str], form: str | None) -> Side:
     return Side(path, texts, places)
 
 
-def _sentences(passage: str, protected: Sequence[ProtectedSpan], lang: str) -> list[str]:
+def _sentences(passage: str | MarkedText, lang: str) -> list[str]:
     """Returns the sentences of a passage. A line break ends a sentence, and what stays is not divided."""
+    text = passage if isinstance(passage, str) else passage.source
+    protected = list(PROTECTED.spans(passage)) if isinstance(passage, str) else passage.protected
     sentences = list[str]()
-    for begin, end in (line.span() for line in re.finditer("[^\n]+", passage)):
+    for begin, end in (line.span() for line in re.finditer("[^\n]+", text)):
         with importing("sentencex", "nmt align", extra="documents"):
-            spans = sentence_spans(passage[begin:end], lang, within(protected, begin, end))
-        sentences += [passage[begin + start : begin + stop] for start, stop in spans]
+            spans = sentence_spans(text[begin:end], lang, within(protected, begin, end))
+        sentences += [text[begin + start : begin + stop] for start, stop in spans]
     return sentences
 
 

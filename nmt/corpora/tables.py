@@ -111,19 +111,21 @@ def read_json(corpus: CorpusFile) -> Iterator[Entry]:
 
 def _records(corpus: CorpusFile) -> Iterator[tuple[int, Any]]:
     """Yields the values on lines or in an array, each with the number of the line where it begins."""
-    decode, text, line_number, tried = json.JSONDecoder().raw_decode, "", 1, 0
+    decode, text, line_number, tried_length = json.JSONDecoder().raw_decode, "", 1, 0
     for line in chain(table_lines(corpus.file, corpus.name)[0], [None]):
-        text = f"{text}{line or ''}\n"
-        if line is not None and len(text) < 2 * tried:  # so that a value of many lines is not decoded at each of them
+        text += f"{line or ''}\n"  # in place: an f-string of both would copy the text for each line
+        if (
+            line is not None and len(text) < 2 * tried_length
+        ):  # so that a value of many lines is not decoded at each of them
             continue
-        counted = position = tried = 0
+        counted = position = tried_length = 0
         while (position := _BETWEEN.match(text, position).end()) < len(text):  # type: ignore[union-attr]
             line_number, counted = line_number + text.count("\n", counted, position), position
             try:
                 value, position = decode(text, position)
             except (ValueError, RecursionError) as error:
                 if line is not None and getattr(error, "pos", 0) >= len(text.rstrip()):
-                    tried = len(text) - position
+                    tried_length = len(text) - position
                     break  # the value ends on another line
                 problem = f"{corpus.name}, line {line_number:,} is not JSON ({str(error).partition(':')[0]})"
                 raise NmtError(f"{problem}; write one object on each line, or an array of objects") from error

@@ -215,10 +215,12 @@ class PyTorchEngine:
         scored_texts = iter(self._prefixes([*chain(*placed)], search))
         candidates = [[*islice(scored_texts, len(texts))] for texts in placed]
         can_require = not search.sample and search.beam_groups == 1
-        unplaced = list(dict.fromkeys(n for (n, _), texts in zip(lacking, placed, strict=True) if not texts))
-        constrained = [self._with_constraints(sentences[n]) for n in unplaced if can_require]
+        both = zip(lacking, placed, strict=True)
+        unplaced = dict.fromkeys(n for (n, _), texts in both if not texts and can_require)
+        forms = {n: [term.forms for term in sentences[n].terms] for n in unplaced}
+        constrained = [self._requiring(sentences[n], "", forms[n]) for n in unplaced]
         searched = self.translate(constrained, replace(search, n_best=1), log_probs=True) if constrained else []
-        by_search = dict(zip(unplaced, searched, strict=False))
+        by_search = dict(zip(unplaced, searched, strict=True))
         for (n, i), texts in zip(lacking, candidates, strict=True):
             terms, ranked = sentences[n].terms, translations[n]
             best = max(texts or by_search.get(n, [ranked[i]]), key=lambda new: fmean(new.log_probs))
@@ -236,13 +238,10 @@ class PyTorchEngine:
         whole = [text for text in dict.fromkeys(texts) if has_terms(sentence.terms, text)]
         return [self._requiring(sentence, text, ()) for text in whole]
 
-    def _with_constraints(self, sentence: EncodedSentence) -> EncodedSentence:
-        """Returns a sentence whose translation must have the terms anywhere."""
-        return self._requiring(sentence, "", [term.forms for term in sentence.terms])
-
     def _requiring(
         self, sentence: EncodedSentence, prefix: str, constraints: Sequence[Sequence[str]]
     ) -> EncodedSentence:
+        """Returns a sentence whose translation must have these, and no other terms; see `required_of`."""
         lang, lowers = sentence.direction.target, sentence.given.in_capitals
         required, given = required_of(self.codec, prefix, constraints, lang, lowers=lowers)
         return replace(sentence, terms=(), required=required, given=given)
