@@ -149,7 +149,8 @@ def lines_of(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         tags = f", tags {' '.join(text.tags)}" if text.tags else ""
         terms = ", terms of glossaries" if text.term_pieces else ""
         context = f", up to {text.context} earlier lines as context" if text.context else ""
-        yield "text", f"{tokenizers}{normalized}{lowercase}{tags}{terms}{context}"
+        similar = ", similar sentences of memories" if text.similar_piece else ""
+        yield "text", f"{tokenizers}{normalized}{lowercase}{tags}{terms}{context}{similar}"
         if vocabulary := description.get("vocabulary"):
             sizes = f"{vocabulary['source']:,}" + ("" if text.joint_vocab else f" and {vocabulary['target']:,}")
             yield "vocabulary", f"{sizes} {text.subword} pieces{', joint' if text.joint_vocab else ''}"

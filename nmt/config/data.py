@@ -320,6 +320,7 @@ class DataConfig(Config, panel="Corpus"):
         "the model learns to use the terms of a glossary. It is taken from --alignments.",
         panel="Terms and context",
         needs="alignments",
+        excludes="joint_vocab",
     )
     context: int = option(
         0,
@@ -328,6 +329,14 @@ class DataConfig(Config, panel="Corpus"):
         panel="Terms and context",
         at_least=0,
         at_most=20,
+    )
+    similar: Share = option(
+        0.0,
+        "Share of the training pairs, such as 0.5, in which the translation of the most similar other pair stands "
+        "behind the source, so that the model learns to use the similar sentences of a memory. Pairs without a similar "
+        "one stay as they are.",
+        panel="Terms and context",
+        excludes="joint_vocab",
     )
     max_length: Count = filter_option(256, "Drop training pairs with more pieces than this on either side.")
     max_length_ratio: float = filter_option(

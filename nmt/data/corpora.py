@@ -22,7 +22,7 @@ from nmt.files import digest_of, loading
 from nmt.jobs.pool import in_order
 from nmt.jobs.source import File, Plan, make_plan
 from nmt.jobs.stream import Batch, Result, Row
-from nmt.text.codec import CONTEXT_PIECE, TERM_PIECES, Direction, Preparer, Side, TextCodec, TextConfig
+from nmt.text.codec import CONTEXT_PIECE, SIMILAR_PIECE, TERM_PIECES, Direction, Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import has_side, parallel_paths, read_lines, read_rows
 from nmt.text.forms import endings_of
 from nmt.text.languages import CHINESE, MULTIPLE, base_language, listed, look_swapped
@@ -248,6 +248,7 @@ def text_config(config: DataConfig) -> TextConfig:
         placement=config.language_tokens,
         term_pieces=TERM_PIECES if config.terms else (),
         context_piece=CONTEXT_PIECE if config.context else None,
+        similar_piece=SIMILAR_PIECE if config.similar else None,
     )
 
 
@@ -323,8 +324,7 @@ def _train_model(
         lines, symbols = chain.from_iterable(prepared), _read_symbols(config.symbols) if config.symbols else []
         tags = text.tags if "source" in sides else ()
         may_be_smaller = config.vocab_size is None or bool(symbols)
-        hints = [*text.term_pieces, *([text.context_piece] if text.context_piece else [])]
-        marks = [*text.language_pieces, *(hints if "source" in sides else ())]
+        marks = [*text.language_pieces, *(text.marks if "source" in sides else ())]
         return Subword.train(lines, config.subword, size, symbols, tags, marks, may_be_smaller)
 
 

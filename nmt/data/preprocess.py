@@ -8,7 +8,8 @@ Encoding the training text is a job (nmt/jobs), so that interrupted work resumes
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from random import Random
@@ -25,13 +26,15 @@ from nmt.data.augmentation import noised
 from nmt.data.corpora import Corpus, RawPairs, job_settings, joined, raw_pairs
 from nmt.data.folder import TRAIN, Flat, SplitMeta, SplitWriter, codec_in, complete, flatten, write_models
 from nmt.data.leaks import HeldOut
-from nmt.errors import NmtError
-from nmt.files import STDIO, check_new, writing
+from nmt.errors import NmtError, importing
+from nmt.files import STDIO, check_new, digest_of_json, writing
 from nmt.jobs.run import JobFolder, job_folder
-from nmt.jobs.source import Files, Plan
+from nmt.jobs.source import File, Files, Plan
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Processor, Result
+from nmt.memories.matching import normalised
+from nmt.memories.memory import Memory
 from nmt.signals import held
-from nmt.text.codec import Side, TextCodec, TextConfig
+from nmt.text.codec import Direction, Side, TextCodec, TextConfig
 from nmt.text.corpus import is_regular, read_rows
 from nmt.text.languages import listed
 from nmt.text.subword import UNK
@@ -72,6 +75,8 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         if path == STDIO or not (is_regular(path) or os.path.isdir(path)):
             raise NmtError(f"--alignments {path} is a pipe or a device, but it is read several times; give a file")
     segments = [list(corpus.paths) for corpus in train]
+    if config.similar and options.cluster:
+        raise NmtError("--similar does not work with --cluster, whose machines lack the index; leave out --cluster")
     langs = ("the source language", "the target language") if text.languages else config.pairs[0]
     columns = [f"--train text in {lang}" for lang in langs] + ["--alignments"] * bool(config.alignments)
     for files, path in zip(segments, config.alignments, strict=False):
@@ -98,7 +103,8 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
                 workers = corpora.useful_workers(config.processes, folder.plan.rows - folder.rows_done)
                 execution = replace(execution, workers=workers)
             with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
-                job = EncodingJob(codec.to_dict(), config, _held_out(splits))
+                memories = _memories(folder.plan, train) if config.similar else {}
+                job = EncodingJob(codec.to_dict(), config, _held_out(splits), memories)
                 folder.finish_shards(job, execution, progress)
         if options.shard:
             return
@@ -115,6 +121,22 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         folder.finish()
     _summarise(config, codec, done)
     _show_leaks(config, {name: done[name] for name in splits}, leaks)
+
+
+def _memories(plan: Plan, train: Sequence[Corpus]) -> dict[Direction, Memory]:
+    """Returns a memory of the training text of each direction, whose index is built the first time."""
+    with importing("rapidfuzz", "--similar", extra="memory"):
+        import rapidfuzz  # noqa: F401
+    files_of: dict[Direction, list[Sequence[File]]] = {}
+    for corpus, files in zip(train, plan.segments, strict=True):
+        if not corpus.is_copy:
+            files_of.setdefault(corpus.direction, []).append(files[:2])  # without alignments
+    memories = {}
+    for direction, sides in files_of.items():
+        rows = chain.from_iterable(read_rows(source.path, target.path) for source, target in sides)
+        digest = digest_of_json([file.digest for pair in sides for file in pair])
+        memories[direction] = Memory.of(partial(iter, rows), digest, direction)
+    return memories
 
 
 def _held_out(splits: Mapping[str, Sequence[Corpus]]) -> HeldOut:
@@ -154,12 +176,14 @@ def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
         known = f"it knows {' '.join(like.config.tags)}" if like.config.tags else "it has no tags"
         raise NmtError(f"--like {config.like} does not know --tag {unknown[0]}; {known}")
     # Control characters, which no text has. Without pieces for bytes, the last pieces are usually the rarest.
-    marks = [f"<0x0{n}>" for n in range(1, 5)] if "<0x01>" in like.source else like.source.vocabulary[-4:]
+    marks = [f"<0x0{n}>" for n in range(1, 6)] if "<0x01>" in like.source else like.source.vocabulary[-5:]
     text = like.config
     if config.terms and not text.term_pieces:
         text = replace(text, term_pieces=tuple(marks[:3]))
     if config.context:
         text = replace(text, context=config.context, context_piece=text.context_piece or marks[3])
+    if config.similar:
+        text = replace(text, similar_piece=text.similar_piece or marks[4])
     return text
 
 
@@ -328,6 +352,7 @@ class Encoder(Processor):
 
     codec: TextCodec
     config: DataConfig | None = None
+    memories: Mapping[Direction, Memory] = field(default_factory=dict)
 
     def __call__(self, pairs: RawPairs) -> Result:
         """Returns the encoded pairs that are kept.
@@ -359,6 +384,8 @@ class Encoder(Processor):
             marked = (codec.with_terms(pairs.source[i], ids, terms[i]) for i, ids in zip(lines, source, strict=True))
             most = config.max_length - len(tag)
             source = [new if len(new) <= most else ids for new, ids in zip(marked, source, strict=True)]
+        if config and (memory := self.memories.get(codec.direction)):
+            source = self._with_similar(config, pairs, memory, lines, source)
         if config and config.context:
             source = self._with_context(config, pairs, lines, source)
         if config and is_copy:
@@ -399,6 +426,26 @@ class Encoder(Processor):
             has_terms = draw.random() < config.terms
             terms.append(sampler.terms(source, target, parse_pharaoh(alignment), draw) if has_terms else [])
         return terms
+
+    def _with_similar(
+        self, config: DataConfig, pairs: RawPairs, memory: Memory, lines: Sequence[int], encodings: Sequence[Ids]
+    ) -> list[Ids]:
+        """Returns encodings of source lines, a share of which has the translation of the most similar other line.
+
+        Args:
+            lines: the number of the line of each encoding.
+        """
+        similar = [""] * len(pairs.source)
+        for i, line in enumerate(pairs.source):
+            if Random(hash_of(config.seed, pairs.first + i, 4)).random() < config.similar:
+                matches = (match for match in memory.near(normalised(line)) if match.score < 1)
+                similar[i] = next((match.target for match in matches), "")
+        ids_of_similar = self.codec.encode_target(similar)
+        most = config.max_length
+        return [
+            self.codec.with_similar(ids, ids_of_similar[i]) if 0 < len(ids_of_similar[i]) < most - len(ids) else ids
+            for i, ids in zip(lines, encodings, strict=True)
+        ]
 
     def _with_context(
         self, config: DataConfig, pairs: RawPairs, lines: Sequence[int], encodings: Sequence[Ids]
@@ -446,9 +493,10 @@ class EncodingJob(Job):
     codec_values: dict[str, Any]
     config: DataConfig
     held_out: HeldOut
+    memories: Mapping[Direction, Memory]
 
     def load(self, _models: Sequence[str], _process: int) -> Encoder:
-        return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), self.config)
+        return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), self.config, self.memories)
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
         rows, (corpus, *_others) = zip(*chunk.units, strict=True)  # a shard is part of one corpus

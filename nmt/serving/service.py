@@ -231,7 +231,7 @@ class Service:
         """Returns a unit with the translations of its sentences, which the next model translates in a direction."""
         spans = [tuple(self.catalog.protected.spans(text)) for text in texts]
         sentences = [
-            sentence._replace(text=text, tags=(), earlier=(), protected=protected)
+            sentence._replace(text=text, tags=(), earlier=(), similar="", protected=protected)
             for sentence, text, protected in zip(unit.sentences, texts, spans, strict=True)
         ]
         return replace(unit, direction=direction, sentences=sentences)

@@ -60,6 +60,9 @@ TERM_PIECES = ("<term>", "<as>", "</term>")
 # The piece behind each earlier sentence that stands before a sentence
 CONTEXT_PIECE = "<context>"
 
+# The piece before the translation of a similar sentence (Bulte and Tezcan 2019), which stands behind a sentence
+SIMILAR_PIECE = "<similar>"
+
 # Where the tokens of languages stand: that of each side at its beginning (M2M-100, NLLB-200); that of the source
 # behind its EOS, and that of the target as before (NLLB-200 with `legacy_behaviour`); that of the target alone, on
 # the source (SMaLL-100, Opus-MT).
@@ -88,6 +91,8 @@ class TextConfig(Config):
         term_pieces: of a model that reads terms, the pieces in the place of `TERM_PIECES`; no text has them.
         context: the number of earlier sentences that the model reads, at most.
         context_piece: of such a model, the piece in the place of `CONTEXT_PIECE`; no text has it.
+        similar_piece: of a model that reads the translations of similar sentences, the piece in the place of
+            `SIMILAR_PIECE`; no text has it.
         endings: pairs of endings that the words of the source language exchange, such as `/s`.
     """
 
@@ -108,6 +113,7 @@ class TextConfig(Config):
     term_pieces: tuple[str, ...] = ()
     context: int = 0
     context_piece: str | None = None
+    similar_piece: str | None = None
     endings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -121,6 +127,11 @@ class TextConfig(Config):
             raise NmtError(f"a tag must be a single word, but the tags are {self.tags!r:.80}")
         if len(self.languages) != len(self.language_pieces) or not all(len(d.split()) == 2 for d in self.directions):
             raise NmtError(f"languages {self.languages!r:.80} and their pieces or directions do not go together")
+
+    @property
+    def marks(self) -> list[str]:
+        """The pieces of source lines that mark terms, context and translations of similar sentences."""
+        return [*self.term_pieces, *filter(None, [self.context_piece, self.similar_piece])]
 
     @cached_property
     def exchanged_endings(self) -> set[Endings]:
@@ -298,7 +309,9 @@ class TextCodec:
         self._tokens["target"] = self._tokens["source"] if config.joint_vocab else set()
         self._directed: dict[Direction, Self] = {}
         self._term, self._as, self._end = source.ids(config.term_pieces) or (NO_WORD,) * 3
-        self._context = source.ids([config.context_piece])[0] if config.context_piece else NO_WORD
+        self._context, self._similar = (
+            source.ids([piece])[0] if piece else NO_WORD for piece in (config.context_piece, config.similar_piece)
+        )
 
     def towards(self, direction: Direction | None) -> Self:
         """Returns the text processing for one direction of a model; see `TextConfig.resolved`."""
@@ -396,16 +409,20 @@ class TextCodec:
         """
         return [*ids, *chain.from_iterable((self._context, *line) for line in reversed(earlier))]
 
+    def with_similar(self, ids: Sequence[int], translation: Sequence[int]) -> list[int]:
+        """Returns the ids of a source line and behind them those of the translation of a similar line."""
+        return [*ids, self._similar, *translation]
+
     def _is_text(self, ids: Sequence[int]) -> Iterator[bool]:
         """Yields whether each id of a source line belongs to its text.
 
-        The context behind it, the marks of terms and their translations do not.
+        What stands behind it, the marks of terms and their translations do not.
         """
-        is_context, is_text = False, True
+        is_behind, is_text = False, True
         for id_ in ids:
-            is_context = is_context or id_ == self._context
+            is_behind = is_behind or id_ in (self._context, self._similar)
             is_text = is_text and id_ != self._as
-            yield is_text and not is_context and id_ != self._term
+            yield is_text and not is_behind and id_ != self._term
             is_text = is_text or id_ == self._end
 
     def _cased(self, lines: Sequence[str]) -> list[tuple[list[str], str]]:

@@ -109,8 +109,9 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
     longest, mode = search.max_source_length, _glossary_mode(codec, search)
     texts = list(dict.fromkeys(chain.from_iterable(sentence.earlier for _, _, sentence, _ in keyed)))
     earlier = dict(zip(texts, codec.encode_source(texts), strict=True))  # a sentence stands before several others
+    all_similar = codec.encode_target([sentence.similar for _, _, sentence, _ in keyed])
     encoded: list[EncodedSentence] = []
-    for (key, unit, sentence, lowers), ids in zip(keyed, all_ids, strict=True):
+    for (key, unit, sentence, lowers), ids, similar in zip(keyed, all_ids, all_similar, strict=True):
         place = unit.place or f"line {key.unit}"
         is_blank_text = len(ids) == codec.tags_before(ids)
         terms = sentence.terms
@@ -121,6 +122,9 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
             terms, marked = (), ids
         ids = marked
+        if similar:
+            with_similar = codec.with_similar(ids, similar)
+            ids = with_similar if len(with_similar) <= longest else ids
         if sentence.earlier and not is_blank_text:
             with_context = codec.with_context(ids, [earlier[text] for text in sentence.earlier])
             ids = with_context if len(with_context) <= longest else ids

@@ -93,6 +93,7 @@ class Sentence(NamedTuple):
         terms: those of a glossary.
         entry: its translation, if it is a term as a whole.
         earlier: texts of sentences before it, which a model of context reads.
+        similar: the translation of the most similar sentence of the memories, for a model that reads it; or empty.
     """
 
     text: str
@@ -105,6 +106,7 @@ class Sentence(NamedTuple):
     terms: tuple[FoundTerm, ...] = ()
     entry: str | None = None
     earlier: tuple[str, ...] = ()
+    similar: str = ""
 
     @property
     def raw(self) -> str:
@@ -240,7 +242,7 @@ class UnitMaker:
         cut: what a sentence is: what ends as one, a line, or the whole unit if it is plain text.
         memories: the first one that has a sentence translates it.
         glossary: its terms are in the translations.
-        offers: whether similar sentences of memories are needed.
+        offers: whether similar sentences of memories are needed; a model that reads them needs them anyway.
         target_lang: of the last model, if several translate in turn.
     """
 
@@ -260,7 +262,7 @@ class UnitMaker:
         """
         direction = self.text.resolved(unit.direction if any(unit.direction) else self.direction)
         if unit.sentences:
-            sentences = [self._looked_up(sentence, direction, offers=self.offers) for sentence in unit.sentences]
+            sentences = [self._looked_up(sentence, direction) for sentence in unit.sentences]
         else:
             lines = [unit.source] if unit.content is None and self.cut == "unit" else unit.lines
             numbered = enumerate(lines)
@@ -291,17 +293,21 @@ class UnitMaker:
             spans = [(0, len(plain))] if is_whole or not is_blank(plain) else []
             if self.cut == "sentence" and spans:
                 spans = sentence_spans(plain, direction.source, protected)
-            if len(spans) > 1 == len(parts) and unit.known(entire := self._looked_up(whole, direction, offers=False)):
+            if len(spans) > 1 == len(parts) and unit.known(entire := self._looked_up(whole, direction, is_whole=True)):
                 sentences.append(entire)
                 continue
             for start, stop in spans:
                 words, inner = within(protected, start, stop), has_elements(begin + start, begin + stop)
                 sentence = Sentence(plain[start:stop], number, begin + start, whole.tags, words, inner)
-                sentences.append(self._looked_up(sentence, direction, offers=self.offers))
+                sentences.append(self._looked_up(sentence, direction))
         return sentences
 
-    def _looked_up(self, sentence: Sentence, direction: Direction, *, offers: bool) -> Sentence:
-        """Returns the sentence with what the glossary and the memories have of it."""
+    def _looked_up(self, sentence: Sentence, direction: Direction, *, is_whole: bool = False) -> Sentence:
+        """Returns the sentence with what the glossary and the memories have of it.
+
+        Args:
+            is_whole: whether it is a line of several sentences, for which similar ones are not needed.
+        """
         if self.glossary:
             text = masked(sentence.text, sentence.protected)
             terms = self.glossary.found_in(text, direction, self.text.exchanged_endings)
@@ -316,8 +322,10 @@ class UnitMaker:
             inner = self.protected.spans(span.word(sentence.text)) if span.kind == "markup" else ()
             moved = [ProtectedSpan(span.start + start, span.start + stop, kind) for start, stop, kind in inner]
             values += moved if span.kind == "markup" else [span]
+        is_read = self.text.similar_piece is not None and languages[1] == direction.target
+        offers = (self.offers or is_read) and not is_whole
         matches = matches_of(sentence.text, values, self.memories, languages, offers=offers)
-        return sentence._replace(matches=matches)
+        return sentence._replace(matches=matches, similar=matches[0].target if matches and is_read else "")
 
 
 def _origin(translations: Sequence[Translation]) -> str:
