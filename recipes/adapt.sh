@@ -8,14 +8,14 @@
 # leaves the machine.
 # 1. The memories are cleaned. The newest pairs, which come last, are held out: HELD_OUT (500) for the test, and as many
 #    for validation. No pair that is similar to a held-out one stays in the training text.
-# 2. Text of the old field, GENERAL=prefix, is mixed in so that little is forgotten: as many lines as the memory has pairs.
+# 2. Text of the old domain, GENERAL=prefix, is mixed in so that little is forgotten: as many lines as the memory has pairs.
 #    If there is only its source side, the model translates it. If there are both, HELD_OUT pairs are held out for the
 #    test and for validation as in step 1.
 # 3. The model is trained for H hours (default 0.5) with the options after --, for example --lora 16.
-# 4. The tuned model, and its average with the old one, translate the validation text. The better one on the new field is
-#    taken, of those that lose at most 0.5 BLEU on the old field; if both lose more, the one that loses less.
+# 4. The tuned model, and its average with the old one, translate the validation text. The better one on the new domain is
+#    taken, of those that lose at most 0.5 BLEU on the old domain; if both lose more, the one that loses less.
 # 5. The old and the new model translate the test sets. A paired bootstrap test says whether differences are significant.
-# TEST and OLD_TEST are prefixes of test sets of the new and of the old field in place of held-out text. RUN=folder
+# TEST and OLD_TEST are prefixes of test sets of the new and of the old domain in place of held-out text. RUN=folder
 # receives all files (default runs/adapt): the model adapted.safetensors, and its card README.md. Start the recipe again to
 # resume it.
 set -euo pipefail
@@ -23,20 +23,10 @@ set -euo pipefail
 
 usage="usage: adapt.sh MODEL MEMORY... [--hours H] [-- nmt train option...]"
 [ $# -ge 2 ] || fail "MODEL or MEMORY is missing; $usage"
-model=$(path_or "$1" '')
-shift
-hours=0.5 memories=()
-while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    if [ "$1" = --hours ]; then
-        hours=${2:-}
-        shift $(($# > 1 ? 2 : 1))
-    else
-        memories+=(--train "$(path_or "$1" '')")
-        shift
-    fi
-done
-parse_hours "$usage" --hours "$hours" "$@"
-[ ${#memories[@]} -gt 0 ] || fail "MEMORY is missing; $usage"
+model=$(path_or "$1" '') hours=0.5
+parse_prefixes "$usage" "${@:2}"
+memories=()
+for prefix in "${prefixes[@]}"; do memories+=(--train "$prefix"); done
 [ -e "$model" ] || fail "the model $model does not exist; give a checkpoint"
 run_dir=$(path_or "${RUN:-}" runs/adapt)
 held_out=${HELD_OUT:-500}
@@ -64,10 +54,10 @@ compare() {
 unless_there "$run_dir/memory.$source" nmt clean "${languages[@]}" "${memories[@]}" --dest "$run_dir/memory"
 split=(python recipes/hold_out.py --held-out "$held_out")
 unless_there "$run_dir/new.$source" "${split[@]}" ${test:+--no-test} "$run_dir/memory" "$run_dir/new" "$source" "$target"
-training=(--train "$run_dir/new") fields=(new)
+training=(--train "$run_dir/new") domains=(new)
 if [ -n "$general" ] && [ -e "$(file_of "$general" "$target")" ]; then
     unless_there "$run_dir/old.$source" "${split[@]}" ${old_test:+--no-test} "$general" "$run_dir/old" "$source" "$target" --like "$run_dir/new.$source"
-    fields+=(old)
+    domains+=(old)
 elif [ -n "$general" ]; then
     unless_there "$run_dir/old.$source" python recipes/hold_out.py --held-out 0 "$general" "$run_dir/old" "$source" \
         --like "$run_dir/new.$source"
@@ -83,14 +73,14 @@ tuned=$run_dir/run/best.safetensors averaged=$run_dir/averaged.safetensors adapt
 unless_there "$run_dir/run/average.safetensors" nmt train "$run_dir/data" --init-from "$model" --save-dir "$run_dir/run" \
     --minutes "$(awk -v h="$hours" 'BEGIN { print 60 * h }')" ${options[@]+"${options[@]}"}
 unless_there "$averaged" nmt average-checkpoints "$model" "$tuned" --output "$averaged"
-for field in "${fields[@]}"; do
+for domain in "${domains[@]}"; do
     for name in model tuned averaged; do
-        translate "$field-valid.$name" "${!name}" "$run_dir/$field-valid" --beam 1
-        nmt score --reference "$run_dir/$field-valid.$target" --hypothesis "$run_dir/out/$field-valid.$name" \
-            --target-lang "$target" --json > "$run_dir/out/$field-valid.$name.json"
+        translate "$domain-valid.$name" "${!name}" "$run_dir/$domain-valid" --beam 1
+        nmt score --reference "$run_dir/$domain-valid.$target" --hypothesis "$run_dir/out/$domain-valid.$name" \
+            --target-lang "$target" --json > "$run_dir/out/$domain-valid.$name.json"
     done
 done
-taken=$(python recipes/adapted.py "$run_dir/out" "${fields[@]}")
+taken=$(python recipes/adapted.py "$run_dir/out" "${domains[@]}")
 ln -sf "$(realpath "${!taken}")" "$adapted"
 new_test=${test:-$run_dir/new-test} old_test=${old_test:-$run_dir/old-test}
 translate new.before "$model" "$new_test"
@@ -103,11 +93,11 @@ fi
 {
     printf '# %s, adapted\n\n' "$(basename "$model")"
     printf 'From %s to %s, adapted to %d pairs' "$source" "$target" "$(wc -l < "$run_dir/new.$source")"
-    [ -z "$general" ] || printf ' and %d of the old field' "$(wc -l < "$run_dir/old.$source")"
-    printf '. The model is the %s one.\n\nThe new field:\n\n```\n' "$taken"
+    [ -z "$general" ] || printf ' and %d of the old domain' "$(wc -l < "$run_dir/old.$source")"
+    printf '. The model is the %s one.\n\nThe new domain:\n\n```\n' "$taken"
     compare new "$new_test" new.after-with-memory
     if [ -e "$run_dir/out/old.after" ]; then
-        printf '```\n\nThe old field:\n\n```\n'
+        printf '```\n\nThe old domain:\n\n```\n'
         compare old "$old_test"
     fi
     printf '```\n\nThe commands:\n\n```\n%s\n```\n' "$(cat "$run_dir"/*.made-from "$run_dir/run"/*.made-from)"

@@ -3,7 +3,7 @@
     python recipes/adapted.py FOLDER FIELD...
 
 FOLDER has the scores of the validation text, such as new-valid.tuned.json. Of the models that lose at most 0.5 BLEU on
-the old field, the one with the highest BLEU on the new field is taken; if all lose more, the one that loses the least.
+the old domain, the one with the highest BLEU on the new domain is taken; if all lose more, the one that loses the least.
 """
 
 import json
@@ -14,7 +14,7 @@ MOST_LOST = 0.5
 
 
 def taken(bleu: dict[tuple[str, str], float]) -> str:
-    """Returns the name of the model, given the BLEU of each field and model."""
+    """Returns the name of the model, given the BLEU of each domain and model."""
     names = ["tuned", "averaged"]
     lost = {name: bleu.get(("old", "model"), 0.0) - bleu.get(("old", name), 0.0) for name in names}
     if min(lost.values()) > MOST_LOST:
@@ -24,13 +24,13 @@ def taken(bleu: dict[tuple[str, str], float]) -> str:
 
 def main() -> None:
     """Prints the name, and on standard error the scores."""
-    folder, *fields = sys.argv[1:]
+    folder, *domains = sys.argv[1:]
     bleu = {}
-    for field in fields:
+    for domain in domains:
         for name in ("model", "tuned", "averaged"):
-            scores = json.loads((Path(folder) / f"{field}-valid.{name}.json").read_text())
-            bleu[field, name] = scores["bleu"]["score"]
-            print(f"BLEU on validation text of the {field} field, {name}: {bleu[field, name]:.2f}", file=sys.stderr)
+            scores = json.loads((Path(folder) / f"{domain}-valid.{name}.json").read_text())
+            bleu[domain, name] = scores["bleu"]["score"]
+            print(f"BLEU on validation text of the {domain} domain, {name}: {bleu[domain, name]:.2f}", file=sys.stderr)
     print(taken(bleu))
 
 

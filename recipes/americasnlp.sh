@@ -36,16 +36,16 @@ write_text() { # its argument is for the record of unless_there
 
 # train_model NUMBER: trains a model on one core, unless it is there.
 train_model() {
-    OMP_NUM_THREADS=1 nmt train "$run_dir/data" --save-dir "$run_dir/model$1" --seed "$1" --minutes "$minutes" \
-        --arch transformer_tiny --no-tensorboard ${options[@]+"${options[@]}"} > "$run_dir/model$1.log" 2>&1 ||
-        fail "a training failed; $run_dir/model$1.log says why"
+    unless_there "$run_dir/model$1/average.safetensors" logged "$run_dir/model$1.log" nmt train "$run_dir/data" \
+        --save-dir "$run_dir/model$1" --seed "$1" --minutes "$minutes" --arch transformer_tiny --no-tensorboard \
+        ${options[@]+"${options[@]}"}
 }
 
 # translate_into LANGUAGE: translates the development set with all models on one core.
 translate_into() {
-    OMP_NUM_THREADS=1 nmt generate "${checkpoints[@]}" --source-lang es --target-lang "$1" --input "$run_dir/text/test.es-$1.es" \
-        --output "$run_dir/out/$1.txt" --sample --temperature 0.85 --samples "$samples" --mbr chrf \
-        > "$run_dir/out/$1.log" 2>&1 || fail "a translation failed; $run_dir/out/$1.log says why"
+    logged "$run_dir/out/$1.log" nmt generate "${checkpoints[@]}" --source-lang es --target-lang "$1" \
+        --input "$run_dir/text/test.es-$1.es" --output "$run_dir/out/$1.txt" --sample --temperature 0.85 \
+        --samples "$samples" --mbr chrf
 }
 
 set_up_environment

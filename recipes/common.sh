@@ -19,7 +19,8 @@ run() {
 
 # unless_there FILE COMMAND...: runs the command that makes FILE, unless FILE exists. FILE.made-from records the command,
 # and another command for the same FILE is an error. A FILE without a record was put there by the user and is kept. The
-# place of the run folder and options about the machine are not compared. A file of --train that changed is an error, too.
+# place of the run folder and options about the machine are not compared. Text of --train that changed is an error, too:
+# a file, or the files of a PREFIX in the languages `source` and `target`.
 unless_there() {
     local command="${*:2}" recorded
     command=${command//"$run_dir"/RUN}
@@ -35,11 +36,13 @@ unless_there() {
     [ "$recorded" = "$command" ] ||
         fail "$1 was made by '$recorded', but the command is now '$command'; set RUN to another folder," \
             "or delete $1 and what was made from it"
-    local flag='' word
+    local flag='' word file
     for word in "${@:2}"; do
-        [[ $flag != --train || ! -f $word || ! $word -nt $1.made-from || ! -e $1.made-from ]] ||
-            fail "$word has changed since $1 was made from it; set RUN to another folder, or delete $1 and what was" \
-                "made from it"
+        for file in "$word" "$(file_of "$word" "${source:-}")" "$(file_of "$word" "${target:-}")"; do
+            [[ $flag != --train || ! -f $file || ! $file -nt $1.made-from || ! -e $1.made-from ]] ||
+                fail "$file has changed since $1 was made from it; set RUN to another folder, or delete $1 and what was" \
+                    "made from it"
+        done
         flag=$word
     done
     say "$1 exists already"
@@ -91,10 +94,11 @@ fetch() {
 # download URL FILE [MD5]: downloads to FILE.part, or resumes that file, and renames it to FILE when it is complete.
 # Does nothing if FILE exists.
 download() {
-    local wrong
+    local wrong shows_end='' # whether the content shows that it is whole
     [ ! -e "$2" ] || return 0
+    [[ -z ${3:-} && ! $2 =~ \.(gz|tgz|tar)$ ]] || shows_end=yes
     # An earlier call may have been killed before it renamed the file. A server has nothing to add to such a file.
-    if [ ! -s "$2.part" ] || [ "$(wrong_with "$2.part" "$2" "${3:-}")" ]; then
+    if [ ! -s "$2.part" ] || [ ! $shows_end ] || [ "$(wrong_with "$2.part" "$2" "${3:-}")" ]; then
         say "Downloading $1"
         fetch "$1" "$2.part" ||
             fail "$1 could not be downloaded completely; run this again to resume $2.part, or put the file at $2 yourself"
@@ -154,11 +158,11 @@ parse_hours() {
 }
 
 # parse_prefixes USAGE [--hours H] PREFIX... [-- nmt train option...]: sets `prefixes`, which path_or has made absolute, and
-# `hours` and `options`.
+# `options` and `hours`, which is 1 unless it is set before.
 parse_prefixes() {
     local usage=$1
     shift
-    hours=1 prefixes=()
+    hours=${hours:-1} prefixes=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
         case $1 in
             --hours)
@@ -175,13 +179,27 @@ parse_prefixes() {
     [ ${#prefixes[@]} -gt 0 ] || fail "PREFIX is missing; $usage"
 }
 
+# logged LOG COMMAND...: runs the command on one core, and writes its output to the log.
+logged() {
+    OMP_NUM_THREADS=1 "${@:2}" > "$1" 2>&1 || fail "${*:2:2} failed; $1 says why"
+}
+
+# in_background COMMAND...: starts the command, of which `other` becomes the process. It ends when the script ends.
+in_background() {
+    set -m # a process group of its own, which does not ignore signals
+    "$@" &
+    other=$!
+    set +m
+    # shellcheck disable=SC2064 # the process of now
+    trap "kill -- -$other 2> /dev/null || true" EXIT
+}
+
 # two_at_a_time COMMAND ITEM...: runs the command, a function and perhaps its first arguments, for each item.
 two_at_a_time() {
     local command=$1 other
     shift
     while [ $# -gt 0 ]; do
-        $command "$1" &
-        other=$!
+        in_background $command "$1"
         [ $# = 1 ] || $command "$2"
         wait "$other"
         shift $(($# > 1 ? 2 : 1))

@@ -8,14 +8,21 @@
 #
 # CORPUS is the PREFIX of the files CORPUS.en and so on, or a corpus file such as memory.tmx. Two folders of documents and
 # their translations may stand in its place. nmt align then makes the corpus of those that it can align; pairs with a score
-# below 0.5 are not used, and the page aligned.html shows all. The teacher and the student train for H hours each (default 1), and the backward model for H/4. VALID and TEST are a validation and a test set, given
-# likewise; without them, HELD_OUT pairs (1,000) for each are split off the end of the cleaned corpus. With --teacher, a
-# given model takes the teacher's place, and that of the backward model if it has several languages; the student then has a
-# vocabulary of its own and begins at random. TEXT is more text in the source language for the teacher to translate.
-# VOCAB_SIZE=N sets the vocabulary size (default 8000). TOKENIZER=moses tokenises with Moses and normalises punctuation;
-# otherwise the models are trained on raw text. Options after -- go to all three trainings. LICENCE=text sets the licence in
-# the model card. RUN=folder receives all files, with the model card README.md and the page index.html. Start the recipe
-# again to resume it.
+# below 0.5 are not used, and the page aligned.html shows all.
+#
+# The teacher and the student train for H hours each (default 1), and the backward model for H/4. Options after -- go to all
+# three trainings. With --teacher, MODEL takes the place of the teacher, and also that of the backward model if it has
+# several languages; the student then has a vocabulary of its own and random weights at the beginning. TEXT is more text in
+# the source language for the teacher to translate.
+#
+#   VALID, TEST        a validation and a test set, given like CORPUS; without them, HELD_OUT pairs (default 1000) for each
+#                      are split off the end of the cleaned corpus
+#   VOCAB_SIZE=N       the vocabulary size (default 8000)
+#   TOKENIZER=moses    tokenises with Moses and normalises punctuation; otherwise the models are trained on raw text
+#   LICENCE=text       the licence in the model card
+#   RUN=folder         receives all files, with the model card README.md and the page index.html
+#
+# Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -47,6 +54,7 @@ parse_hours "$usage" ${arguments[@]+"${arguments[@]}"} "$@"
 run_dir=$(path_or "${RUN:-}" runs/corpus-to-service)
 valid=$(path_or "${VALID:-}" "$run_dir/valid") test=$(path_or "${TEST:-}" "$run_dir/test")
 held_out=${HELD_OUT:-1000}
+whole_or_fail HELD_OUT "$held_out"
 languages=(--source-lang "$source" --target-lang "$target")
 case " $source $target" in
     *" az"* | *" tr"* | *" tur"*) capitals=() ;; # where i has two capitals, nmt cannot lower them
@@ -149,8 +157,7 @@ stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpu
 stage split "$run_dir/train.$source" split_off HELD_OUT="$held_out" VALID="$valid" TEST="$test"
 trainings=()
 if [ -n "$given" ]; then
-    mkdir -p "$run_dir/teacher"
-    ln -sf "$given" "$teacher"
+    unless_there "$teacher" ln -s "$given" "$teacher"
 else
     stage "preprocess teacher" "$run_dir/teacher-data" nmt preprocess "${languages[@]}" --train "$run_dir/train" \
         --valid "$valid" --dest "$run_dir/teacher-data" --vocab-size "${VOCAB_SIZE:-8000}" \
@@ -159,8 +166,7 @@ else
     trainings+=("$run_dir/teacher")
 fi
 if [ -n "$given" ] && ! nmt info "$given" | grep -q '^languages .*->'; then
-    mkdir -p "$run_dir/backward"
-    ln -sf "$given" "$backward"
+    unless_there "$backward" ln -s "$given" "$backward"
 else
     stage "preprocess backward" "$run_dir/backward-data" nmt preprocess --source-lang "$target" --target-lang "$source" \
         --train "$run_dir/train" --valid "$valid" --dest "$run_dir/backward-data" --vocab-size "${VOCAB_SIZE:-8000}" \

@@ -1,6 +1,6 @@
 """Files and the table of g2p.sh.
 
-python recipes/g2p.py split G2P RUN EVALUATED LANGUAGE...
+python recipes/g2p.py split G2P RUN LANGUAGE...
 python recipes/g2p.py table RUN LANGUAGE...
 """
 
@@ -18,13 +18,13 @@ SKIP, SAME = 0.7, 1.5
 
 
 def rows_of(path: str) -> list[list[str]]:
-    """Returns the words and pronunciations of a table, plain or .gz."""
+    """Returns the words and pronunciations of a table, plain or .gz; none if it does not exist."""
     if Path(path).exists():
         content = Path(path).read_bytes()
     elif Path(f"{path}.gz").exists():
         content = gzip.decompress(Path(f"{path}.gz").read_bytes())
     else:
-        sys.exit(f"error: neither {path} nor {path}.gz exists; check G2P and the names of the languages")
+        return []
     return [line.split("\t") for line in content.decode().splitlines()]
 
 
@@ -75,7 +75,7 @@ def links(words: Sequence[Sequence[str]], pronunciations: Sequence[Sequence[str]
     return [" ".join(f"{i + 1}-{j}" for j, i in enumerate(of_word)) for of_word in places]
 
 
-def split(corpus: str, run: Path, evaluated: str, languages: list[str]) -> None:
+def split(corpus: str, run: Path, languages: list[str]) -> None:
     """Writes the splits of each language and of all together, and at last the symbols: the language, letters, phonemes.
 
     Training words are aligned with their pronunciations.
@@ -86,8 +86,12 @@ def split(corpus: str, run: Path, evaluated: str, languages: list[str]) -> None:
     symbols, together = set[str](), dict[tuple[str, str], str]()
     for language in languages:
         (run / language).mkdir(parents=True, exist_ok=True)
-        for part in dict.fromkeys(("train", "dev", evaluated)):
+        for part in ("train", "dev", "test"):
             rows = rows_of(f"{corpus}/{language}_{part}.tsv")
+            if not rows and part == "test":
+                continue
+            if not rows:
+                sys.exit(f"error: {corpus}/{language}_{part}.tsv is missing or empty; check G2P and the languages")
             words = [unicodedata.normalize("NFD", word).replace(" ", "_") for word, _ in rows]
             sources = [[f"<{Path(language).name}>", *word] for word in words]
             targets = [phonemes.split() for _, phonemes in rows]
@@ -123,6 +127,6 @@ def table(run: Path, languages: list[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "split":
-        split(sys.argv[2], Path(sys.argv[3]), sys.argv[4], sys.argv[5:])
+        split(sys.argv[2], Path(sys.argv[3]), sys.argv[4:])
     else:
         table(Path(sys.argv[2]), sys.argv[3:])

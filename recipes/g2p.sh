@@ -48,11 +48,11 @@ preprocess() {
         --valid "$2/dev" --dest "$1" "${@:3}"
 }
 
-# train_model DATA FOLDER SEED MINUTES OPTION...: trains one of the models on one core.
+# train_model DATA FOLDER SEED MINUTES OPTION...: trains one of the models on one core, unless it is there.
 train_model() {
-    OMP_NUM_THREADS=1 nmt train "$1" --save-dir "$2/model$3" --seed "$3" --minutes "$4" --no-tensorboard --dropout 0.3 \
-        --guided-alignment 1 --alignment-weight 0.1 "${@:5}" ${options[@]+"${options[@]}"} > "$2/model$3.log" 2>&1 ||
-        fail "a training failed; $2/model$3.log says why"
+    unless_there "$2/model$3/average.safetensors" logged "$2/model$3.log" nmt train "$1" --save-dir "$2/model$3" --seed "$3" \
+        --minutes "$4" --no-tensorboard --dropout 0.3 --guided-alignment 1 --alignment-weight 0.1 "${@:5}" \
+        ${options[@]+"${options[@]}"}
 }
 
 # learn PART SEED: trains a model of all languages of a part.
@@ -62,24 +62,21 @@ learn() {
         [[ $language != "$1"/* ]] || time=$(awk "BEGIN { print $time + $model_minutes * $joint }")
     done
     # Few words need few layers: with four on each side, one of three Icelandic words was wrong, and with two, one of five.
-    [ -e "$run_dir/$1/model$2/average.safetensors" ] ||
-        train_model "$run_dir/$1/data" "$run_dir/$1" "$2" "$time" --arch transformer_tiny --encoder-layers 2 \
-            --decoder-layers 2
+    train_model "$run_dir/$1/data" "$run_dir/$1" "$2" "$time" --arch transformer_tiny --encoder-layers 2 --decoder-layers 2
 }
 
 # tune LANGUAGE SEED: tunes such a model to a language.
 tune() {
     local folder=$run_dir/$1
-    [ -e "$folder/model$2/average.safetensors" ] ||
-        train_model "$folder/data" "$folder" "$2" "$(awk "BEGIN { print $model_minutes * (1 - $joint) }")" \
-            --init-from "$(dirname "$folder")/model$2/average.safetensors"
+    train_model "$folder/data" "$folder" "$2" "$(awk "BEGIN { print $model_minutes * (1 - $joint) }")" \
+        --init-from "$(dirname "$folder")/model$2/average.safetensors"
 }
 
 for part in low medium; do
     [[ " ${languages[*]}" == *" $part/"* ]] || continue
     mkdir -p "$run_dir/$part"
     # shellcheck disable=SC2046 # names of languages have no spaces
-    unless_there "$run_dir/$part/symbols" python recipes/g2p.py split "$corpus" "$run_dir" "$evaluated" \
+    unless_there "$run_dir/$part/symbols" python recipes/g2p.py split "$corpus" "$run_dir" \
         $(printf '%s\n' "${languages[@]}" | grep "^$part/")
     preprocess "$run_dir/$part/data" "$run_dir/$part" --symbols "$run_dir/$part/symbols"
     two_at_a_time "learn $part" "${seeds[@]}"
@@ -88,6 +85,7 @@ for language in "${languages[@]}"; do
     folder=$run_dir/$language
     preprocess "$folder/data" "$folder" --like "$run_dir/${language%/*}/model1/average.safetensors"
     two_at_a_time "tune $language" "${seeds[@]}"
+    [ -e "$folder/$evaluated.word" ] || fail "$corpus has no ${language}_$evaluated.tsv; change EVALUATE, or the folder"
     averages=()
     for seed in "${seeds[@]}"; do averages+=("$folder/model$seed/average.safetensors"); done
     for name in single ensemble; do

@@ -80,11 +80,12 @@ def main() -> None:
     if not limit:
         sys.exit(f"error: {options.like} has no lines, and {options.output} may not have more; add text to it")
     training = rest[:: -(-len(rest) // limit)] if len(rest) > limit else rest
-    parts = {"": training}
-    for position, name in enumerate(sets):
-        parts[name] = sorted(held_out[position * options.held_out :][: options.held_out])
-    for name, numbers in parts.items():
-        for side, lang in enumerate(options.languages):
+    parts = {
+        name: sorted(held_out[position * options.held_out :][: options.held_out]) for position, name in enumerate(sets)
+    }
+    # The source of the training text is written last, because recipes take it for the sign that all is there.
+    for name, numbers in (parts | {"": training}).items():
+        for side, lang in reversed(list(enumerate(options.languages))):
             text = "".join(f"{lines[number][side]}\n" for number in numbers)
             Path(f"{options.output}{name}.{lang}").write_text(text, encoding="utf-8")
     print(

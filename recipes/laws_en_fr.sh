@@ -5,8 +5,8 @@
 #   bash recipes/laws_en_fr.sh [--prepare] [--hours H] [-- nmt train option...]
 #
 # --prepare only clones the repository and extracts the text. REPOSITORY=address or folder replaces the public
-# repository. RUN=folder receives all files (default runs/laws). All other arguments and settings go to
-# corpus_to_service.sh. Start the recipe again to resume it.
+# repository. RUN=folder receives all files (default runs/laws). --hours and the options after --, and
+# settings such as VOCAB_SIZE, go to corpus_to_service.sh. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -21,12 +21,14 @@ def draw(text: str, output: str, lines: str, seed: str) -> None:
     """Writes lines of a text, each at most once, in random order."""
     distinct = dict.fromkeys(line for line in read_lines(text) if line.strip() and len(line) <= MOST_CHARACTERS)
     drawn = random.Random(int(seed)).sample(list(distinct), min(int(lines), len(distinct)))
-    Path(output).write_text("".join(f"{line}\n" for line in drawn), encoding="utf-8")
+    part = Path(f"{output}.part")
+    part.write_text("".join(f"{line}\n" for line in drawn), encoding="utf-8")
+    part.rename(output)
 
 
 def translated_lines(folder: Path) -> int:
     """Returns the number of lines that a model has translated."""
-    return sum(1 for _ in read_lines(next(folder.glob("text.*"))))
+    return sum(1 for _ in read_lines(next(path for path in folder.glob("text.*") if path.suffix != ".made-from")))
 
 
 def weight(folder: str, corpus: str) -> None:

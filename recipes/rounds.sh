@@ -8,7 +8,7 @@
 # of the two is enough. A model of each direction is trained, side by side on half of the cores each.
 #
 # 1. Round 0 trains both models on CORPUS.
-# 2. Each of ROUNDS=2 rounds translates LINES=60000 lines of each text, drawn at random, with the models of the round
+# 2. Each of ROUNDS=2 rounds translates TEXT_LINES=60000 lines of each text, drawn at random, with the models of the round
 #    before. Both models are trained again on CORPUS and on these pairs. Sources have the tag <bt> if a model has written
 #    them (Caswell et al. 2019, arXiv:1906.06442), and <ft> if it has written their targets. CORPUS is used WEIGHT times as
 #    often as these pairs (default: such that both are half of the training text).
@@ -30,19 +30,17 @@ valid=$(path_or "${VALID:-}" '') test=$(path_or "${TEST:-}" '')
 [ -n "$valid" ] || fail "VALID is not set; $usage"
 source_text=$(path_or "${SOURCE_TEXT:-}" '') target_text=$(path_or "${TARGET_TEXT:-}" '')
 [ -n "$source_text$target_text" ] || fail "neither SOURCE_TEXT nor TARGET_TEXT is set; $usage"
-rounds=${ROUNDS:-2} lines=${LINES:-60000}
+rounds=${ROUNDS:-2} lines=${TEXT_LINES:-60000}
 whole_or_fail ROUNDS "$rounds"
-whole_or_fail LINES "$lines"
+whole_or_fail TEXT_LINES "$lines"
 run_dir=$(path_or "${RUN:-}" runs/rounds)
 minutes=$(awk -v h="$hours" -v n="$rounds" 'BEGIN { print 60 * h / (n + 1) }')
-threads=$(($(nproc) > 1 ? $(nproc) / 2 : 1))
 
 # side_by_side FUNCTION ROUND: calls the function for both directions.
 side_by_side() {
-    "$1" "$2" "$source" "$target" "$source_text" &
-    local first=$!
+    in_background "$1" "$2" "$source" "$target" "$source_text"
     "$1" "$2" "$target" "$source" "$target_text"
-    wait "$first"
+    wait "$other"
 }
 
 # synthesize ROUND FROM TO TEXT: draws lines of the text, and translates them with the model of the round before.
@@ -79,16 +77,18 @@ evaluate() {
     OMP_NUM_THREADS=$threads unless_there "$1/$2.$5" nmt generate "$1/average.safetensors" --input "$(file_of "$3" "$4")" \
         --output "$1/$2.$5"
     nmt score --reference "$(file_of "$3" "$5")" --hypothesis "$1/$2.$5" --target-lang "$5" --metric bleu --metric chrf \
-        --json > "$1/$2.json"
+        --json > "$1/$2.json.part"
+    mv "$1/$2.json.part" "$1/$2.json"
 }
 
 set_up_environment
+threads=$(python -c 'from nmt.resources import usable_cores; print(max(1, usable_cores() // 2))')
 for ((round = 0; round <= rounds; round++)); do
     mkdir -p "$run_dir/round$round"
     [ "$round" = 0 ] || side_by_side synthesize "$round"
     side_by_side learn "$round"
     kept=$(python recipes/rounds.py kept "$run_dir" "$source-$target")
-    [ "$kept" = "$round" ] || break
+    [ "$kept" -ge "$round" ] || break
 done
 for round in 0 "$kept"; do
     [ -z "$test" ] || evaluate "$run_dir/round$round/$source-$target" test "$test" "$source" "$target"

@@ -5,8 +5,8 @@
 #   bash recipes/screenshots.sh [OUT]
 #
 # OUT is the folder of the pictures (default docs/pictures). MODEL=checkpoint or name of a published model translates on
-# the page (default firefox:en-pt). RUN=folder names the run of the quickstart (default
-# runs/screenshots); it is made if it is not there. Needs Chromium. Repeats the pictures.
+# the page (default firefox:en-pt). RUN=folder receives a run of quickstart.sh (default runs/screenshots), unless it has a
+# finished one of this recipe. Needs Chromium. Repeats the pictures.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -15,7 +15,8 @@ run_dir=$(path_or "${RUN:-}" runs/screenshots)
 output=$(path_or "${1:-}" docs/pictures)
 command -v chromium > /dev/null || fail "chromium was not found; install it (apt-get install chromium on Debian, Ubuntu)"
 set_up_environment
-mkdir -p "$run_dir"
+[ ! -e "$run_dir" ] || [ -e "$run_dir/log" ] ||
+    fail "$run_dir exists already and is not a run of this recipe; set RUN to another folder"
 if ! grep -q '^Translate a sentence' "$run_dir/log" 2> /dev/null; then
     rm -rf "$run_dir"
     mkdir -p "$run_dir"

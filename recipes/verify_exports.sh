@@ -4,7 +4,8 @@
 #
 #   bash recipes/verify_exports.sh [FORMAT...]
 #
-# FORMAT is argos, onnx or web; without one, all formats are checked. onnx needs node and npm, and web also Chromium. RUN=folder receives all files (default runs/verify-exports).
+# FORMAT is argos, onnx or web; without one, all formats are checked. onnx needs node and npm, and web also Chromium.
+# RUN=folder receives all files (default runs/verify-exports).
 # Start the recipe again to repeat the checks with the same model and the same environments.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

@@ -16,6 +16,8 @@ for page in "${pages[@]}"; do
 done
 set_up_environment
 export ENVIRONMENT=active
+[ ! -e "$run_dir" ] || [ -e "$run_dir/commands.sh" ] ||
+    fail "$run_dir exists already and is not a run of this recipe; set RUN to another folder, or remove it"
 rm -rf "$run_dir"
 run git clone --quiet . "$run_dir"
 for page in "${pages[@]}"; do

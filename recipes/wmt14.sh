@@ -48,7 +48,7 @@ extract() {
     shift 2
     wrong=$(wrong_with "$data/$archive" "$archive")
     [ ! "$wrong" ] || fail "$data/$archive $wrong; remove it and run this again"
-    rm -rf "$folder.part"
+    rm -rf "$folder.part" "$folder"
     mkdir -p "$folder.part"
     tar -xf "$data/$archive" -C "$folder.part" "$@" ||
         fail "$data/$archive does not have all of $*, or it is damaged; remove it and run this again"
@@ -56,7 +56,7 @@ extract() {
     mv "$folder.part" "$folder"
 }
 
-# unwrap_sgm FILE: prints the text of an SGM file, one segment a line, with sacreBLEU's treatment of spaces.
+# unwrap_sgm FILE: prints the text of an SGM file, one segment a line, with single spaces and none at the ends.
 unwrap_sgm() {
     sed -n 's/^<seg[^>]*>\(.*\)<\/seg>.*$/\1/p' "$1" | sed 's/[[:space:]][[:space:]]*/ /g; s/^ //; s/ $//'
 }

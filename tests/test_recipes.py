@@ -193,7 +193,7 @@ def test_wsj_parsing_with_sentences_that_have_no_trees(recipe: Recipe, tmp_path:
     paths = {"TREEBANK": tmp_path, "UNLABELLED": tmp_path / "unlabelled", "RUN": tmp_path / "run"}
     done = recipe("wsj_parsing.sh", *TINY, **paths, VOCAB_SIZE="330", SEMI_VOCAB_SIZE="340", WEIGHT="2")
     assert "train: 22 pairs" in done.stderr  # 20 trees, which are used twice as often, and two that are new
-    assert [line.split()[:2] for line in done.stdout.splitlines()] == [["EVALB", "F1"]] * 4
+    assert [line.split()[1:3] for line in done.stdout.splitlines()] == [["EVALB", "F1"]] * 4
     silver = (tmp_path / "run" / "silver" / "trees.mrg").read_text()
     assert "(. .)" in silver and ":-RRB-" in silver
     paths = {"TREEBANK": tmp_path, "SILVER": tmp_path / "run" / "silver" / "trees.mrg", "RUN": tmp_path / "given"}
@@ -215,7 +215,10 @@ def test_pronunciations_are_learnt_and_scored(recipe: Recipe, tmp_path: Path) ->
     assert language.split()[0] == "low/xyz" and mean.split()[3:] == language.split()[1:]
     assert (tmp_path / "run" / "low" / "xyz" / "train.word").read_text().startswith("<xyz> c a f e \u0301 _ 0\n")
     wrong = recipe("g2p.sh", "low/abc", **settings | {"RUN": tmp_path / "other"}, code=1)
-    assert "low/abc_train.tsv.gz exists; check G2P" in wrong.stderr
+    assert "low/abc_train.tsv is missing or empty; check G2P" in wrong.stderr
+    assert "has no low/xyz_test.tsv" in recipe("g2p.sh", "--", *TINY, **settings, EVALUATE="test", code=1).stderr
+    changed = recipe("g2p.sh", "--", *TINY, **settings | {"MINUTES": "2"}, code=1).stderr
+    assert "model1/average.safetensors was made by" in changed
 
 
 def test_nine_languages_are_trained_and_scored_beside_the_baseline(recipe: Recipe, tmp_path: Path) -> None:
@@ -243,7 +246,7 @@ def test_rounds_translate_text_of_both_languages(recipe: Recipe, multi30k: Path,
     for lang in ("en", "de"):
         (tmp_path / f"more.{lang}").write_bytes(gzip.decompress((multi30k / f"train.{lang}.gz").read_bytes()))
     settings = {"VALID": multi30k / "val", "TEST": multi30k / "test_2016_flickr", "RUN": tmp_path / "run"}
-    settings |= {"SOURCE_TEXT": tmp_path / "more.en", "TARGET_TEXT": tmp_path / "more.de", "LINES": "30"}
+    settings |= {"SOURCE_TEXT": tmp_path / "more.en", "TARGET_TEXT": tmp_path / "more.de", "TEXT_LINES": "30"}
     improve = partial(
         recipe, "rounds.sh", "en", "de", str(multi30k / "train"), "--", *TINY, VOCAB_SIZE="430", **settings
     )
@@ -255,6 +258,7 @@ def test_rounds_translate_text_of_both_languages(recipe: Recipe, multi30k: Path,
     tags = {str(path.parent.name): path for path in (tmp_path / "run" / "round1").glob("*/text.de")}
     assert set(tags) == {"synthetic-en", "synthetic-de"}
     assert (tmp_path / "run" / "model.safetensors").exists()
+    assert improve(ROUNDS="1").stdout == card
     assert "neither SOURCE_TEXT nor TARGET_TEXT is set" in improve(SOURCE_TEXT="", TARGET_TEXT="", code=1).stderr
 
 
@@ -606,7 +610,7 @@ def test_recipes_that_measure_or_kill_reach_their_programs(
     model = run / "model" / "average.safetensors"
     shutil.copy(trained / "run" / "average.safetensors", model)
     shutil.copytree(trained / "data", run / "data")
-    settings = {"RUN": run, "DATA": run / "data", "MODEL": model, "TEXT": trained / "test.en", "LINES": "25"}
+    settings = {"RUN": run, "DATA": run / "data", "MODEL": model, "TEXT": trained / "test.en", "TEXT_LINES": "25"}
     done = quicker(f"measure/{script}", *arguments, **settings)
     found = [line for line in done.stderr.splitlines() if line.startswith("== python recipes/measure/")]
     expected = [f"== python recipes/measure/{start.format(run=run, model=model)}" for start in starts]

@@ -4,9 +4,10 @@
 #   VALID=prefix bash recipes/measure/one_or_many.sh [--hours H] PREFIX... [-- nmt train option...]
 #
 # PREFIX, VALID and the settings are those of ../multilingual.sh, which trains the one model for H hours (default 1). The
-# names of the files of PREFIX have both languages, such as PREFIX.en-de.en. The even lines of VALID are the test set. Each of the N other models has H/N hours and a vocabulary
-# of PAIR_VOCAB_SIZE pieces (default 4000). The table has BLEU and chrF of both for each direction of the test set.
-# RUN=folder receives all files (default runs/one-or-many). Start the recipe again to resume it.
+# names of the files of PREFIX have both languages, such as PREFIX.en-de.en. The even lines of VALID are the test set. Each
+# of the N other models has H/N hours and a vocabulary of PAIR_VOCAB_SIZE pieces (default 4000). The table has BLEU and chrF
+# of both for each direction of the test set that has training text. RUN=folder receives all files (default
+# runs/one-or-many). Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/../common.sh"
 
@@ -17,18 +18,28 @@ set_up_environment
 VALID=$(path_or "${VALID:-}" '') TEST='' RUN=$run_dir/one run bash recipes/multilingual.sh --hours "$hours" "${prefixes[@]}" \
     -- ${options[@]+"${options[@]}"} >&2
 
+# training_text SOURCE TARGET: sets `training` to the corpora of a direction.
+training_text() {
+    local prefix stem
+    training=()
+    for prefix in "${prefixes[@]}"; do
+        for stem in "$prefix.$1-$2" "$prefix.$2-$1"; do
+            [ ! -e "$(file_of "$stem" "$1")" ] || training+=(--train "$stem")
+        done
+    done
+}
+
 directions=()
-for file in "$run_dir"/one/out/*.json; do directions+=("$(basename "$file" .json)"); done
+for file in "$run_dir"/one/out/*.json; do
+    direction=$(basename "$file" .json)
+    training_text "${direction%-*}" "${direction#*-}"
+    [ ${#training[@]} -eq 0 ] || directions+=("$direction")
+done
 minutes=$(awk -v h="$hours" -v n=${#directions[@]} 'BEGIN { print 60 * h / n }')
 mkdir -p "$run_dir/many"
 for direction in "${directions[@]}"; do
     source=${direction%-*} target=${direction#*-} folder=$run_dir/many/$direction
-    training=()
-    for prefix in "${prefixes[@]}"; do
-        for stem in "$prefix.$source-$target" "$prefix.$target-$source"; do
-            [ ! -e "$(file_of "$stem" "$source")" ] || training+=(--train "$stem")
-        done
-    done
+    training_text "$source" "$target"
     for stem in "" ".$source-$target" ".$target-$source"; do
         [ ! -e "$run_dir/one/valid$stem.$source" ] || name=$stem
     done

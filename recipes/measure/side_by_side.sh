@@ -5,10 +5,10 @@
 #
 # The toolkits are nmt, joeynmt, eole, marian and transformers; by default, all. CORPUS has tokenised text: train.de,
 # train.en, valid.de and valid.en, also compressed. The first 500 odd lines of valid choose one of three configurations,
-# which is trained again with another seed. The table has the scores of both seeds on the even lines. MINUTES=20 is the time of a
-# training, and PIECES=6000 the size of the vocabulary, which all toolkits share. RUN=folder receives everything,
-# PEERS=folder an environment for each toolkit, and CORE=N names the core. Start the recipe again to resume it;
-# a training that was interrupted begins again. recipes/measure/peers/README.md describes the configurations.
+# which is trained again with another seed. The table has the scores of both seeds on the even lines. MINUTES=20 is the
+# time of a training, and PIECES=6000 the size of the vocabulary, which all toolkits share. RUN=folder receives
+# everything, PEERS=folder an environment for each toolkit, and CORE=N names the core. Start the recipe again to resume
+# it; a training that was interrupted begins again. recipes/measure/peers/README.md describes the configurations.
 set -euo pipefail
 . "$(dirname "$0")/../common.sh"
 
@@ -40,7 +40,7 @@ make_pieces() { # its arguments are for the record of unless_there
     python recipes/measure/side_by_side.py encode "$text" "$pieces.part"
     mv "$pieces.part" "$pieces"
 }
-unless_there "$pieces" make_pieces CORPUS="$corpus" PIECES="$PIECES"
+unless_there "$pieces" make_pieces CORPUS="$corpus" PIECES="$PIECES" MINUTES="$MINUTES"
 
 # measure TOOLKIT CONFIGURATION SEED PART: trains unless that is done, translates a part, and scores the translations.
 measure() {

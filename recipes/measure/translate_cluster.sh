@@ -4,7 +4,7 @@
 #
 #   bash recipes/measure/translate_cluster.sh [--seconds N] [--seed N] [nmt generate option...]
 #
-# MODEL is a checkpoint and TEXT a file of raw text; by default, those of a finished run of quickstart.sh. LINES says how
+# MODEL is a checkpoint and TEXT a file of raw text; by default, those of a finished run of quickstart.sh. TEXT_LINES says how
 # many lines are translated; the text is repeated as often as needed. RUN=folder receives all files (default
 # runs/translate-cluster).
 set -euo pipefail
@@ -13,7 +13,7 @@ set -euo pipefail
 run_dir=$(path_or "${RUN:-}" runs/translate-cluster)
 model=$(path_or "${MODEL:-}" runs/quickstart/model/average.safetensors)
 text=$(path_or "${TEXT:-}" runs/quickstart/corpus/train.en)
-lines=${LINES:-100000}
+lines=${TEXT_LINES:-100000}
 [ -e "$model" ] || fail "$model does not exist; run recipes/quickstart.sh first, or set MODEL"
 [ -s "$text" ] || fail "$text does not exist or is empty; run recipes/quickstart.sh first, or set TEXT"
 

@@ -16,6 +16,10 @@ environment=$(path_or "${PEERS:-}" runs/peers)/$toolkit
 model=$out/model
 set_up_environment
 mkdir -p "$model"
+if [ "$configuration" = 2 ] && [ "$toolkit" != nmt ]; then # the first one without dropout
+    config=$out/without-dropout
+    sed 's/\(dropout: \[*\)0\.1/\10.0/' "recipes/measure/peers/$toolkit-1.yaml" > "$config.yaml"
+fi
 export OMP_NUM_THREADS=1
 
 # train SIGNAL COMMAND...: runs the training for the given minutes on one core, and ends it with SIGNAL.
