@@ -185,8 +185,8 @@ def train(data: str | Path, options: dict[str, Any]) -> Path:
         train_model(str(data), architecture(config, model), config)
     else:
         raise OptionError("the architecture is missing; give --arch, --init-from, --hours or --minutes")
-    folder = Path(config.save_dir)
-    return folder / (AVERAGE if time.seconds or config.average_last else BEST)
+    best, average = (Path(config.save_dir) / name for name in (BEST, AVERAGE))
+    return average if (time.seconds or config.average_last) and average.exists() else best
 
 
 @_Takes(MetricConfig)

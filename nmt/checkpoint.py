@@ -46,7 +46,8 @@ class Computed:
     """A tensor that is computed part by part, so that a large one need not fit into memory.
 
     Attributes:
-        parts: what `change` makes its parts of, along the first axis.
+        parts: the tensors that it is computed from, along the first axis; each gives a part of it.
+        change: computes a part.
     """
 
     dtype: torch.dtype
@@ -56,11 +57,11 @@ class Computed:
 
     def changed(self) -> Iterator[Tensor]:
         """Yields the parts of the tensor."""
-        return (self.change(whole(part)) for part in self.parts)
+        return (self.change(materialized(part)) for part in self.parts)
 
 
-def whole(tensor: Tensor | Computed) -> Tensor:
-    """Returns a tensor that may have to be computed."""
+def materialized(tensor: Tensor | Computed) -> Tensor:
+    """Returns a tensor, which is computed if it has to be."""
     return tensor if isinstance(tensor, Tensor) else torch.cat(list(tensor.changed()))
 
 

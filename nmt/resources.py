@@ -55,8 +55,11 @@ def return_freed_memory() -> None:
 
 
 def memory_bytes() -> int:
-    """Returns the size of the machine's memory in bytes."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Returns the size of the memory of the machine, or of its container, in bytes."""
+    size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):  # there is no container, or its limit is "max"
+        size = min(size, int((_CONTROL_GROUP / "memory.max").read_text()))
+    return size
 
 
 def available_bytes() -> int:

@@ -3,7 +3,7 @@
     python recipes/adapted.py FOLDER FIELD...
 
 FOLDER has the scores of the validation text, such as new-valid.tuned.json. Of the models that lose at most 0.5 BLEU on
-the old domain, the one with the highest BLEU on the new domain is taken; if all lose more, the one that loses the least.
+the old domain, the one with the highest BLEU on the new domain is taken; if all lose more, the one that loses least.
 """
 
 import json

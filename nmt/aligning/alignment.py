@@ -23,9 +23,10 @@ class Embedder:
         self._model = USE(threads=1)
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        """Returns the vectors, of length 1, of the one to four sentences that end with each; [MOST, sentences, 512].
+        """Returns vectors of length 1; [MOST, sentences, 512].
 
-        Those of several are the mean of single ones, weighted by length, which takes a tenth of the time.
+        Row [n - 1, i] stands for the n sentences that end with sentence i: the mean of their vectors, weighted by their
+        lengths, which takes a tenth of the time of encoding them together.
         """
         weighted = self._model.encode(list(sentences)) * np.array([[len(sentence)] for sentence in sentences])
         sums = np.cumsum(np.concatenate([np.zeros((MOST, weighted.shape[1])), weighted]), 0)
@@ -75,7 +76,7 @@ def _probability(bead: Bead, source: Text, target: Text) -> float:
 
     A sentence without a partner has 0.
     """
-    words = np.diff(source.starts[[bead.source_start, bead.source_stop]])
-    words += np.diff(target.starts[[bead.target_start, bead.target_stop]])
+    words = np.diff(source.word_offsets[[bead.source_start, bead.source_stop]])
+    words += np.diff(target.word_offsets[[bead.target_start, bead.target_stop]])
     evidence = bead.score / np.sqrt(max(words.item() / 2, 1))
     return round(float(1 / (1 + np.exp(-evidence))), 4) if bead.is_pair else 0.0

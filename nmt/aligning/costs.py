@@ -16,6 +16,7 @@ from nmt.aligning.path import MOST, Bead
 
 # Chosen on the development set of Bleualign and the beginning of a novel (recipes/measure/alignment_gold.py).
 _LETTERS, _FEWEST_LETTERS = 5, 4  # of words that count as one, and as similar
+_MOST_WORDS = 300  # of a sentence that are compared, because a line of plain text may be a whole chapter
 _SIMILAR = 0.5  # how much similar words count
 _KNOWN_AT_FIRST, _KNOWN = 0.15, 0.4  # the share of words with a counterpart in the lexicon
 _ROUNDS, _DISCOUNT, _SMOOTHING = 5, 0.3, 0.5  # in learning words
@@ -36,8 +37,8 @@ class Text:
     Attributes:
         types: the different words, without accents, and only with their first letters.
         words: the number of each word's type.
-        starts: where the words of each sentence begin, and the number of all words.
-        ends: the number of characters before each sentence, and of all.
+        word_offsets: the number of words before each sentence, and of all.
+        character_offsets: the number of characters before each sentence, and of all.
         counts: how often each type occurs.
     """
 
@@ -46,26 +47,26 @@ class Text:
         rows = [[ids.setdefault(word, len(ids)) for word in _words(sentence)] for sentence in sentences]
         self.types = list(ids)
         self.words = np.array([word for row in rows for word in row], np.int64)
-        self.starts = np.cumsum([0, *map(len, rows)])
-        self.ends = np.cumsum([0.0, *(max(1, len("".join(sentence.split()))) for sentence in sentences)])
+        self.word_offsets = np.cumsum([0, *map(len, rows)])
+        self.character_offsets = np.cumsum([0.0, *(max(1, len("".join(sentence.split()))) for sentence in sentences)])
         self.counts = np.bincount(self.words, minlength=len(ids))
 
     def __len__(self) -> int:
-        return len(self.starts) - 1
+        return len(self.word_offsets) - 1
 
     def part(self, sentences: Sequence[int]) -> "Text":
         """Returns a text of some of the sentences, with the same types and counts."""
         part = copy(self)
-        words = [self.words[self.starts[i] : self.starts[i + 1]] for i in sentences]
+        words = [self.words[self.word_offsets[i] : self.word_offsets[i + 1]] for i in sentences]
         part.words = np.concatenate([np.empty(0, np.int64), *words])
-        part.starts = np.cumsum([0, *map(len, words)])
-        part.ends = np.cumsum([0.0, *np.diff(self.ends)[list(sentences)]])
+        part.word_offsets = np.cumsum([0, *map(len, words)])
+        part.character_offsets = np.cumsum([0.0, *np.diff(self.character_offsets)[list(sentences)]])
         return part
 
 
 def _words(sentence: str) -> list[str]:
     words = _WORD.findall(_ACCENT.sub("", unicodedata.normalize("NFKD", sentence.lower())))
-    return [word if word.isdigit() else word[:_LETTERS] for word in words]
+    return [word if word.isdigit() else word[:_LETTERS] for word in words[:_MOST_WORDS]]
 
 
 def outline(source: Text, target: Text) -> np.ndarray:
@@ -76,10 +77,10 @@ def outline(source: Text, target: Text) -> np.ndarray:
     sides = []
     for text in (source, target):
         first = np.unique(text.words, return_index=True)[1]
-        places = text.ends[np.searchsorted(text.starts, first, "right")].tolist()
+        places = text.character_offsets[np.searchsorted(text.word_offsets, first, "right")].tolist()
         sides.append({word: places[i] for i, word in enumerate(text.types) if text.counts[i] == 1})
     common = sorted((sides[0][word], sides[1][word]) for word in sides[0].keys() & sides[1].keys())
-    anchors = np.array([(0, 0), *common, (source.ends[-1], target.ends[-1])])
+    anchors = np.array([(0, 0), *common, (source.character_offsets[-1], target.character_offsets[-1])])
     best, previous = np.zeros(len(anchors)), np.zeros(len(anchors), int)
     for n in range(1, len(anchors)):
         begin = max(0, n - _MOST_ANCHORS)
@@ -90,7 +91,7 @@ def outline(source: Text, target: Text) -> np.ndarray:
     chain = [len(anchors) - 1]
     while chain[-1]:
         chain.append(int(previous[chain[-1]]))
-    return np.searchsorted(target.ends, np.interp(source.ends, *anchors[chain[::-1]].T))
+    return np.searchsorted(target.character_offsets, np.interp(source.character_offsets, *anchors[chain[::-1]].T))
 
 
 class Lexicon:
@@ -146,8 +147,8 @@ def _learnt_words(source: Text, target: Text, pairs: Sequence[Bead]) -> tuple[np
     """
     at_source, at_target = list[np.ndarray](), list[np.ndarray]()
     for source_start, source_stop, target_start, target_stop, _ in pairs[:: 1 + len(pairs) // _MOST_BEADS]:
-        here = np.arange(source.starts[source_start], source.starts[source_stop], dtype=np.int32)
-        there = np.arange(target.starts[target_start], target.starts[target_stop], dtype=np.int32)
+        here = np.arange(source.word_offsets[source_start], source.word_offsets[source_stop], dtype=np.int32)
+        there = np.arange(target.word_offsets[target_start], target.word_offsets[target_stop], dtype=np.int32)
         at_source.append(np.repeat(here, len(there)))
         at_target.append(np.tile(there, len(here)))
     here, there = np.concatenate(at_source), np.concatenate(at_target)
@@ -185,28 +186,30 @@ class Comparison:
         """
         source, target = self._source, self._target
         first, last = max(0, j - MOST), min(len(target), k + MOST)
-        begin, words = target.starts[first], slice(target.starts[first], target.starts[last])
-        lifts = self._lexicon.lifts(source.words[source.starts[i - 1] : source.starts[i]], target.words[words])
+        begin, words = target.word_offsets[first], slice(target.word_offsets[first], target.word_offsets[last])
+        lifts = self._lexicon.lifts(
+            source.words[source.word_offsets[i - 1] : source.word_offsets[i]], target.words[words]
+        )
         self._lifts[i % MOST, words] = lifts.sum(0)
         sums = np.cumsum(np.pad(lifts, ((0, 0), (1, 0))), 1, dtype=float)
         ends = np.arange(first, last + 1)
         for b in range(1, MOST + 1):
-            start, stop = target.starts[np.maximum(ends - b, first)], target.starts[ends]
+            start, stop = target.word_offsets[np.maximum(ends - b, first)], target.word_offsets[ends]
             mean = (sums[:, stop - begin] - sums[:, start - begin]) / np.maximum(stop - start, 1)
             self._backward[i % MOST, b - 1, first : last + 1] = self._likelihood(mean).sum(0)
         scores = np.full((MOST, MOST, k - j + 1), -np.inf)
         ends = np.arange(j, k + 1)
         for a in range(1, min(i, MOST) + 1):
             before = [(i - n) % MOST for n in range(a)]
-            mean = self._lifts[before, words].sum(0) / max(source.starts[i] - source.starts[i - a], 1)
+            mean = self._lifts[before, words].sum(0) / max(source.word_offsets[i] - source.word_offsets[i - a], 1)
             forward = np.r_[0.0, np.cumsum(self._likelihood(mean))]
-            length = source.ends[i] - source.ends[i - a]
+            length = source.character_offsets[i] - source.character_offsets[i - a]
             for b in range(1, MOST + 1):
                 starts = np.maximum(ends - b, first)
-                likelihood = forward[target.starts[ends] - begin] - forward[target.starts[starts] - begin]
+                likelihood = forward[target.word_offsets[ends] - begin] - forward[target.word_offsets[starts] - begin]
                 likelihood += self._backward[before, b - 1, j : k + 1].sum(0)
-                lengths = np.maximum(target.ends[ends] - target.ends[starts], 1)
-                difference = np.log(lengths / length * source.ends[-1] / target.ends[-1])
+                lengths = np.maximum(target.character_offsets[ends] - target.character_offsets[starts], 1)
+                difference = np.log(lengths / length * source.character_offsets[-1] / target.character_offsets[-1])
                 variance = _SPREAD + _SPREAD_OF_SHORT / np.minimum(lengths, length)
                 fit = _BONUS - np.log(variance) / 2 - difference**2 / variance / 2
                 rarity = _RARITY.get((min(a, b), max(a, b)), -1.0 - a - b)

@@ -15,7 +15,7 @@ from nmt.aligning.documents import Side, read_sides
 from nmt.aligning.path import Bead
 from nmt.config import AlignConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
-from nmt.files import digest_of, read_bytes, refuse_inputs
+from nmt.files import digest_of, read_bytes
 from nmt.jobs.run import Run, check_files
 from nmt.jobs.source import Rows
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Processor, Result
@@ -146,11 +146,12 @@ class _Aligner(Processor):
         """Returns what the memories or the model translate texts to. Without a translation, a text stays."""
         languages, memories = self._job.config.languages, self._job.memories
         translations = dict[str, str]()
-        for text in texts if memories else ():
+        distinct = list(dict.fromkeys(texts))
+        for text in distinct if memories else ():
             for match in matches_of(text, PROTECTED.spans(text), memories, languages)[:1]:
                 translations[text] = match.target
         if self._translator:
-            left = [text for text in dict.fromkeys(texts) if text not in translations]
+            left = [text for text in distinct if text not in translations]
             source_lang, target_lang = languages
             search = SearchConfig(beam=1)
             by_model = self._translator.translate(left, search, source_lang=source_lang, target_lang=target_lang)
@@ -169,12 +170,13 @@ def aligned(
 ) -> Iterator[list[Alignment]]:
     """Yields the alignments of documents. If the block, which writes the output, fails, they are kept beside it.
 
+    Warns of documents that cannot be aligned.
+
     Raises:
         NmtError: a file cannot be read, or no two documents can be aligned.
         StoppedError: a signal asked the process to end, and the same call resumes the work.
     """
     files = list(dict.fromkeys(chain.from_iterable(paths)))
-    refuse_inputs(output, files, f"--output {output}")
     source = Rows("the documents", [(*pair, *map(digest_of, pair)) for pair in paths], lambda row, _: row)
     memories = [open_memory(path, config.languages, (), PROTECTED) for path in config.memory]
     runtime = runtime or RuntimeConfig()
@@ -189,19 +191,21 @@ def aligned(
         assert records is not None  # without --shard
         alignments = list[Alignment](records)
         failures = [alignment.failure for alignment in alignments if alignment.failure]
-        if len(failures) < len(alignments):
-            for failure in failures:
-                console.warn(failure)
-            yield alignments
-    if failures:
-        count = f"{len(failures):,} of {console.counted(len(alignments), 'pair')} of documents cannot be aligned"
-        raise NmtError(failures[0] if len(alignments) == 1 else f"{count}: {failures[0]}")
+        if len(failures) == len(alignments):
+            count = f"none of {console.counted(len(alignments), 'pair')} of documents can be aligned"
+            raise NmtError(failures[0] if len(alignments) == 1 else f"{count}: {failures[0]}")
+        for failure in failures:
+            console.warn(failure)
+        yield alignments
 
 
 def _read_decisions(path: str) -> dict[tuple[str, str], list[Bead]]:
     """Returns the beads that a page has saved, by the paths of the documents."""
     try:
         values = json.loads(read_bytes(Path(path), "check the path"))
-        return {(source, target): [Bead(*bead) for bead in beads] for source, target, beads in values}
+        return {
+            (source, target): [Bead(int(a), int(b), int(c), int(d), float(score)) for a, b, c, d, score in beads]
+            for source, target, beads in values
+        }
     except (ValueError, TypeError) as error:
         raise NmtError(f"--decisions {path} is not what a page of nmt align saves ({error}); save it again") from error

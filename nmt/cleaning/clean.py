@@ -136,8 +136,8 @@ def clean(
     options = execution.options
     outputs = [("--dest", f"{config.dest}.{lang}") for lang in config.languages]
     outputs += [("--rejected", config.rejected)] if config.rejected is not None else []
-    job = None if options.merge else CleaningJob(config, _excluded(config))
     source, settings = _checked(config, outputs)
+    job = None if options.merge else CleaningJob(config, _excluded(config))
 
     def prepare(_: Path, plan: Plan) -> None:
         for files in plan.segments:

@@ -42,11 +42,12 @@ _LOST = re.compile(r"[a-zß-ÿ]\?[a-zß-ÿ](?!\w*=)")
 _QUOTES = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‘’‚‛‹›", "'")})
 # Soft hyphens, zero-width spaces, byte order marks, and joiners except behind scripts and emojis that use them.
 _INVISIBLE = re.compile("[\u00ad\u180e\u200b\u2060-\u2064\ufeff]|(?<![^\\s\u0000-\u058f])[\u200c\u200d]+")
+# In the order in which they are applied, because spaces may be around invisible characters.
 _FORMS: dict[str, Callable[[str], str]] = {
-    "spaces": lambda line: " ".join(line.split()),
+    "unicode": lambda line: unicodedata.normalize("NFKC", line),
     "invisible": lambda line: _INVISIBLE.sub("", line),
     "quotes": lambda line: line.translate(_QUOTES),
-    "unicode": lambda line: unicodedata.normalize("NFKC", line),
+    "spaces": lambda line: " ".join(line.split()),
 }
 _MARKUP = re.compile(
     r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
@@ -76,7 +77,7 @@ class Pairs:
     """
 
     def __init__(self, sides: Sequence[Lines], config: CleanConfig, identifier: Identifier | None) -> None:
-        self.sides, self._languages, self._identifier = sides, config.languages, identifier
+        self.sides, self._identifier = sides, identifier
         self.composed = [[unicodedata.normalize("NFC", line) for line in lines] for lines in sides]
         self.languages = list(map(base_language, config.languages))
         self.measures = [measure(lines, lang) for lines, lang in zip(sides, config.languages, strict=True)]
@@ -97,7 +98,7 @@ class Pairs:
         """Returns the probability of the most likely language, or 0 if each side has its own; [L]."""
         assert self._identifier
         probabilities = np.zeros(len(self.alive))
-        for lines, measures, lang in zip(self.composed, self.measures, self._languages, strict=True):
+        for lines, measures, lang in zip(self.composed, self.measures, self.languages, strict=True):
             for index in np.flatnonzero(self.alive & (measures.letters >= _SURE_LETTERS)):
                 ((label, probability),) = self._identifier.likeliest(lines[index], 1)
                 probabilities[index] = max(probabilities[index], 0.0 if label == label_of(lang) else probability)
@@ -310,6 +311,6 @@ class Cleaner(Processor):
         """Returns the line as it is written."""
         if self.config.encoding == "mend" and not line.isascii() and _BROKEN.search(line):
             line = self._mend(line)
-        for form in self.config.normalize:
-            line = _FORMS[form](line)
+        for form, change in _FORMS.items():
+            line = change(line) if form in self.config.normalize else line
         return line

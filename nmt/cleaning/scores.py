@@ -96,5 +96,5 @@ def dual_scores(
 
 def threshold(scores: np.ndarray, keep: float) -> float:
     """Returns the largest score such that this share of the scores is at least as large."""
-    kept = max(1, math.ceil(keep * len(scores)))
+    kept = max(1, math.ceil(round(keep * len(scores), 6)))
     return float(np.sort(scores)[::-1][kept - 1])

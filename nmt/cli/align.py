@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument
@@ -9,7 +10,8 @@ from typer import Argument
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import AlignConfig, AlignFiles, RuntimeConfig
-from nmt.files import STDIO, output_file
+from nmt.errors import NmtError
+from nmt.files import STDIO, output_file, refuse_inputs
 
 if TYPE_CHECKING:
     from nmt.aligning.job import AlignedPair
@@ -32,9 +34,15 @@ def align(
     from nmt.aligning.job import aligned
     from nmt.documents.document import check_format
     from nmt.pages.page import page
+    from nmt.text.corpus import files_of
 
     check_format(config.format)
     paths = document_pairs(source, target, config.languages, config.format)
+    outputs = _outputs(files.output, config.languages)
+    memories = chain.from_iterable(files_of(path, config.languages) for path in config.memory)
+    inputs = [*chain.from_iterable(paths), *config.model, *memories, *filter(None, [config.decisions])]
+    for flag, path in [*(("--output", path) for path in outputs), *([("--page", files.page)] if files.page else [])]:
+        refuse_inputs(path, inputs, f"{flag} {path}")
     with (
         console.Progress("align", None, "document") as progress,
         aligned(paths, config, files.output, runtime, files.workers, progress) as alignments,
@@ -44,7 +52,7 @@ def align(
             with output_file(files.page, flag="--page") as file:
                 data = {"languages": config.languages, "alignments": alignments}
                 file.write(page("alignment", f"{source} and {target}", data))
-        _write(pairs, files.output, config.languages)
+        _write(pairs, outputs, config.languages)
     for each in alignments:
         if each.crossings:
             places = [f"{each.source.places[i]} with {each.target.places[j]}" for i, j in each.crossings]
@@ -56,24 +64,29 @@ def align(
     sources = sum(len(alignment.source.texts) for alignment in alignments)
     targets = sum(len(alignment.target.texts) for alignment in alignments)
     console.info(f"{console.counted(len(pairs), 'pair')} of {sources:,} and {targets:,} sentences")
+    if failures := [alignment.failure for alignment in alignments if alignment.failure]:
+        count = f"{len(failures):,} of {console.counted(len(alignments), 'pair')}"
+        raise NmtError(f"{count} of documents cannot be aligned, and the others are: {failures[0]}")
 
 
-def _write(pairs: "Sequence[AlignedPair]", output: str, languages: tuple[str, str]) -> None:
-    """Writes pairs to a .tsv, a .tmx, or PREFIX.de and PREFIX.fr; `-` is a table on standard output."""
+def _outputs(output: str, languages: tuple[str, str]) -> list[str]:
+    """Returns the files to write: a .tsv, a .tmx, or PREFIX.de and PREFIX.fr; `-` is a table on standard output."""
+    return [output] if output == STDIO or output.endswith((".tsv", ".tmx")) else [f"{output}.{x}" for x in languages]
+
+
+def _write(pairs: "Sequence[AlignedPair]", outputs: Sequence[str], languages: tuple[str, str]) -> None:
     from nmt.corpora.tmx import TmxUnit, tmx
 
-    texts: dict[str, Iterable[str]]
-    if output == STDIO or output.endswith(".tsv"):
-        names = "\t".join([*languages, "score", "source place", "target place"])
-        texts = {
-            output: [f"{names}\n", *("\t".join([*pair[:2], f"{pair[2]:.4f}", *pair[3:]]) + "\n" for pair in pairs)]
-        }
-    elif output.endswith(".tmx"):
-        texts = {output: tmx((TmxUnit(languages, pair[:2], score=pair.score) for pair in pairs), languages[0])}
+    texts: list[Iterable[str]]
+    if len(outputs) == 2:
+        texts = [[f"{pair[side]}\n" for pair in pairs] for side in (0, 1)]
+    elif outputs[0].endswith(".tmx"):
+        texts = [tmx((TmxUnit(languages, pair[:2], score=pair.score) for pair in pairs), languages[0])]
     else:
-        texts = {f"{output}.{lang}": [f"{pair[side]}\n" for pair in pairs] for side, lang in enumerate(languages)}
+        names = "\t".join([*languages, "score", "source place", "target place"])
+        texts = [[f"{names}\n", *("\t".join([*pair[:2], f"{pair[2]:.4f}", *pair[3:]]) + "\n" for pair in pairs)]]
     with ExitStack() as stack:
-        for path, parts in texts.items():
+        for path, parts in zip(outputs, texts, strict=True):
             file = stack.enter_context(output_file(path))
             for part in parts:
                 file.write(part)

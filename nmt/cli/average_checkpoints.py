@@ -34,7 +34,7 @@ def average_checkpoints(
     that are taken from them.
     """
     from nmt import checkpoint, console
-    from nmt.checkpoint_format import SUFFIX, read_header
+    from nmt.checkpoint_format import SUFFIX, read_provenance
     from nmt.files import output_file
     from nmt.training import averaging
 
@@ -44,7 +44,7 @@ def average_checkpoints(
         flag = "--last" if last else "--best"
         raise NmtError(f"{flag} takes checkpoints from run folders, but {checkpoints[0]} is a file; leave out {flag}")
     paths = averaging.chosen_checkpoints(checkpoints, last or 5, best)
-    learned = [read_header(path)[0]["provenance"].get("learned_from") for path in paths]  # of --lora and the like
+    learned = [read_provenance(path).get("learned_from") for path in paths]  # of --lora and the like
     with output_file(output, [*paths, *(each["path"] for each in learned if each)], suffix=SUFFIX) as file:
         checkpoint.write_checkpoint(averaging.average_checkpoints(paths), file)
     console.info(f"{output}: average of {', '.join(path.name for path in paths)}")

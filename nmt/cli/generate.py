@@ -91,8 +91,8 @@ def generate(
                 doubtful.append(record.place)
             return job.text(record)
 
-        Run(job, source, files.output, settings, execution, progress, is_resumable).write(text)
-    if files.memory:
+        is_written = Run(job, source, files.output, settings, execution, progress, is_resumable).write(text)
+    if files.memory and is_written:
         whole = console.counted(origins.total(), "line")
         console.info(f"{origins['memory']:,} of {whole} came from the memory")
     if doubtful:

@@ -75,11 +75,12 @@ def words(
     """Write the words of new sentences in the same form as the training words."""
     from nmt.parsing.treebank import SOURCE, SourceText
     from nmt.text.corpus import read_lines
+    from nmt.text.words import RAW_WORD
 
     source = SourceText.load(like)
     with output_file(output, [Path(like) / SOURCE, input]) as out:
         for line in read_lines(input):
-            out.write(f"{source.write(line.split())}\n")
+            out.write(f"{source.write(RAW_WORD.findall(line))}\n")
 
 
 @trees.command(no_args_is_help=True)
@@ -104,13 +105,14 @@ def restore(
     from nmt.parsing.treebank import read_hypotheses, read_treebank, treebank_files
     from nmt.parsing.trees import untagged, words_of, write_tree
     from nmt.text.corpus import name_of, read_lines
+    from nmt.text.words import RAW_WORD
 
     if (words is None) == (trees is None):
         raise NmtError("give either --words or --trees, which supplies the words of the sentences")
     if sequences == words == STDIO:
         raise NmtError("--sequences and --words are both standard input; give one of them as a file")
     if words is not None:
-        files, given = [words], map(untagged, map(str.split, read_lines(words)))
+        files, given = [words], map(untagged, map(RAW_WORD.findall, read_lines(words)))
     else:
         files = treebank_files([str(trees)])
         given = map(words_of, read_treebank(files))

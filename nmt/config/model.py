@@ -120,7 +120,7 @@ class ModelConfig(Config, panel="Model"):
             )
         return replace(model, **derived)
 
-    def other_weights(self, other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    def incompatible_options(self, other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
         """Returns the fields that differ from another configuration so that its weights do not fit or mean the same."""
         return [change for change in self.changed_from(other) if change[0] not in _WEIGHTS_STAY]
 

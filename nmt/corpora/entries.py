@@ -24,11 +24,11 @@ class CorpusFile(NamedTuple):
     languages: Sequence[str]  # those that are asked for
     left_out: Counter[str]  # how often something is left out, by reason
 
-    def keeps(self, score: Any, entry: str, advice: str) -> bool:
+    def keeps(self, score: Any, where: str, advice: str) -> bool:
         """Returns whether a score is not below --least-score, or counts it.
 
         Raises:
-            NmtError: the score is no number. The message names the entry and ends with the advice.
+            NmtError: the score is no number. The message names the place and ends with the advice.
         """
         least = self.config.least_score
         if least is None:
@@ -36,8 +36,9 @@ class CorpusFile(NamedTuple):
         try:
             is_kept = float(score) >= least
         except (TypeError, ValueError) as error:
-            raise NmtError(f"{entry} has the score {score!r:.40}, which is not a number; {advice}") from error
-        self.left_out.update([f"with a score below {least}"] * (not is_kept))
+            raise NmtError(f"{where} has the score {score!r:.40}, which is not a number; {advice}") from error
+        if not is_kept:
+            self.left_out[f"with a score below {least}"] += 1
         return is_kept
 
 

@@ -34,7 +34,7 @@ def _read_po(corpus: CorpusFile) -> Iterator[Entry]:
 
 
 VERSION = 5  # of the pairs that are read from a file; a new one reads it again
-# What reads the units of a file, by the end of its name before .gz and the like.
+# What reads the entries of a file, by the end of its name before .gz and the like.
 _READERS: dict[str, Callable[[CorpusFile], Iterator[Entry]]] = {
     **dict.fromkeys([".tmx", ".xlf", ".xliff", ".sdlxliff", ".mxliff"], read_xml),
     **dict.fromkeys([".tsv", ".txt"], partial(read_table, separators="\t")),
@@ -104,7 +104,7 @@ def _entries(path: str, languages: tuple[str, ...], config: CorpusConfig, left_o
     if all(has_side(path, lang) for lang in languages):
         yield from ((languages, row) for row in read_rows(*parallel_paths(path, *languages)))
     elif kind == ".zip":
-        yield from _units_in_archive(path, languages, config, left_out)
+        yield from _entries_in_archive(path, languages, config, left_out)
     elif kind in _READERS:
         with opened(path) as file:
             yield from _READERS[kind](CorpusFile(file, path, config, languages, left_out))
@@ -117,13 +117,15 @@ def _entries(path: str, languages: tuple[str, ...], config: CorpusConfig, left_o
         raise NmtError(f"{path} is not a corpus file that can be read; {advice}")
 
 
-def _units_in_archive(
+def _entries_in_archive(
     path: str, languages: tuple[str, ...], config: CorpusConfig, left_out: Counter[str]
 ) -> Iterator[Entry]:
-    """Yields the units of all corpus files in an archive, or of files of text such as x.de-en.de and x.de-en.en."""
+    """Yields the entries of all corpus files in an archive, or of files of text such as x.de-en.de and x.de-en.en."""
     try:
         with reading(path), ZipFile(path) as archive, ExitStack() as files:
-            members, sides = archive.namelist(), dict[str, dict[str, str]]()
+            # The Finder of macOS adds files such as __MACOSX/._x.tmx, which have no text.
+            members = [name for name in archive.namelist() if not Path(name).name.startswith(".")]
+            sides = dict[str, dict[str, str]]()
             for name in members:
                 stem, _, code = name.rpartition(".")
                 if any(likeliest(lang, [code]) for lang in languages):
@@ -134,7 +136,7 @@ def _units_in_archive(
                     corpus = CorpusFile(file, f"{path}: {name}", config, languages, left_out)
                     yield from _READERS[kind_of(name)](corpus)
             for stem, names in () if known else sides.items():
-                lines = [decoded_lines(files.enter_context(archive.open(name)), name) for name in names.values()]
+                lines = [decoded_lines(files.enter_context(archive.open(n)), f"{path}: {n}") for n in names.values()]
                 for texts in zip_longest(*lines):
                     if None in texts:
                         raise NmtError(f"the files {stem}.* in {path} have unequal numbers of lines; get it again")

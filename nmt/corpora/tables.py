@@ -1,4 +1,4 @@
-"""Units of tables and JSON, whose columns or fields have numbers or names."""
+"""Entries of tables and JSON, whose columns or fields have numbers or names."""
 
 import csv
 import json
@@ -42,7 +42,7 @@ class _Columns(NamedTuple):
 
 
 def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Entry]:
-    """Yields the units of a table with one of these separators. Quotes between tabs are text, except in UTF-16."""
+    """Yields the entries of a table with one of these separators. Quotes between tabs are text, except in UTF-16."""
     table, is_utf_16 = table_lines(corpus.file, corpus.name)
     if separators == "\t" and not is_utf_16:
         yield from _entries(enumerate((line.split("\t") for line in table), start=1), corpus)
@@ -68,13 +68,14 @@ def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Entry]:
 
 
 def _entries(rows: Iterator[tuple[int, Sequence[str]]], corpus: CorpusFile) -> Iterator[Entry]:
-    """Yields the units in the rows of a table, each with the number of its line. The names may follow a title."""
+    """Yields the entries in the rows of a table, each with the number of its line. The names may follow a title."""
     first = list(islice(rows, _SHOWN))
     said = [_texts(row, corpus.languages) for _, row in first]
     names = (i for i, (texts, kinds) in enumerate(said) if texts and all(kinds[i] for i in texts))
     comments = takewhile(lambda row: not any(map(str.strip, row[1])) or row[1][0].lstrip().startswith("#"), first)
     begin = next(names, sum(1 for _ in comments))
-    corpus.left_out.update(["blank or a comment"] * begin)
+    if begin:
+        corpus.left_out["blank or a comment"] += begin
     columns = header = None
     for line_number, row in chain(first[begin:], rows):
         where = f"{corpus.name}, line {line_number:,}"
@@ -86,7 +87,7 @@ def _entries(rows: Iterator[tuple[int, Sequence[str]]], corpus: CorpusFile) -> I
 
 
 def read_json(corpus: CorpusFile) -> Iterator[Entry]:
-    """Yields the units of objects, on lines or in an array, as data sets of Hugging Face have them."""
+    """Yields the entries of objects, on lines or in an array, as data sets of Hugging Face have them."""
     columns_of = dict[tuple[str, ...], _Columns]()  # by the names of the fields
     for line_number, record in _records(corpus):
         where = f"{corpus.name}, line {line_number:,}"
@@ -183,7 +184,7 @@ def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool =
     said = [_kind(name, languages, is_field=are_fields) for name in names]
     kinds = [kind for kind, _ in said]
     best = dict[str, int]()  # the column that says it most clearly, if there is one
-    for kind in kinds:
+    for kind in dict.fromkeys(kinds):
         ranked = sorted((rank, i) for i, (other, rank) in enumerate(said) if other == kind)
         if len(ranked) == 1 or ranked[0][0] < ranked[1][0]:
             best[kind] = ranked[0][1]

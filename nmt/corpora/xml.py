@@ -146,7 +146,7 @@ def _xliff(unit: Element, file: Mapping[str, str], corpus: CorpusFile) -> list[E
     names = ("source-language", "srcLang"), ("target-language", "trgLang")
     codes = tuple([file.get(of_xliff_1) or file.get(of_xliff_2, "") for of_xliff_1, of_xliff_2 in names])
     confirmations = {segment.get("id"): segment.get("conf", "Draft") for segment in unit.iter("seg")}  # of SDL
-    units = list[Entry]()
+    entries = list[Entry]()
     for segment in unit.findall("segment") or [unit]:
         source, target, segmented = (segment.find(name) for name in ("source", "target", "seg-source"))
         marks = _segments(target)
@@ -157,10 +157,10 @@ def _xliff(unit: Element, file: Mapping[str, str], corpus: CorpusFile) -> list[E
         for mid, sentence in sources.items() or [(None, source)]:
             if states | {confirmations.get(mid)} <= _FINISHED:
                 sides = sentence, marks.get(mid) if sources else target
-                units.append((codes, [_content(side, corpus.config.inline) for side in sides]))
+                entries.append((codes, [_content(side, corpus.config.inline) for side in sides]))
             else:
                 corpus.left_out["not translated or not approved"] += 1
-    return units
+    return entries
 
 
 def _segments(element: Element | None) -> dict[str | None, Element]:

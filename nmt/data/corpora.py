@@ -19,7 +19,7 @@ from nmt.config.options import Config
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
 from nmt.files import digest_of, loading
-from nmt.jobs.pool import in_order
+from nmt.jobs.pool import map_in_order
 from nmt.jobs.source import File, Plan, make_plan
 from nmt.jobs.stream import Batch, Result, Row
 from nmt.text.codec import CONTEXT_PIECE, SIMILAR_PIECE, TERM_PIECES, Direction, Preparer, Side, TextCodec, TextConfig
@@ -320,7 +320,7 @@ def _train_model(
     if config.augment:
         chunks = map(partial(augmented_pairs, seed=config.seed, text=text), chunks)
     workers = useful_workers(config.processes, sampled) if text.has_moses else 1
-    with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
+    with closing(map_in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
         lines, symbols = chain.from_iterable(prepared), _read_symbols(config.symbols) if config.symbols else []
         tags = text.tags if "source" in sides else ()
         may_be_smaller = config.vocab_size is None or bool(symbols)

@@ -438,7 +438,7 @@ class Encoder(Processor):
         similar = [""] * len(pairs.source)
         for i, line in enumerate(pairs.source):
             if Random(hash_of(config.seed, pairs.first + i, 4)).random() < config.similar:
-                matches = (match for match in memory.near(normalised(line)) if match.score < 1)
+                matches = (match for match in memory.near(normalised(line), most=2) if match.score < 1)
                 similar[i] = next((match.target for match in matches), "")
         ids_of_similar = self.codec.encode_target(similar)
         most = config.max_length

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.checkpoint import Computed, contents_of, whole
+from nmt.checkpoint import Computed, contents_of, materialized
 from nmt.checkpoint_format import write_tensors
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
@@ -137,7 +137,7 @@ class Tensors:
     def take_if_there(self, name: str) -> Tensor | None:
         """Returns a tensor of any shape, or None if there is none."""
         tensor = self._tensors.pop(name, None)
-        return None if tensor is None else whole(tensor)
+        return None if tensor is None else materialized(tensor)
 
     def drop_copies(self, names: Iterable[str], target_embedding_VD: Tensor, advice: str) -> None:
         """Removes the tensors with these names, which are copies of the target embedding."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nmt import __version__
-from nmt.checkpoint import Checkpoint, Computed, build_model, whole
+from nmt.checkpoint import Checkpoint, Computed, build_model, materialized
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.interop.conversion import ForeignVocabulary, Languages, Settings, Tensors, our_columns
@@ -166,15 +166,15 @@ def import_fairseq(
     sides = dictionaries[0], dictionaries[-1]
     source, target = (vocabularies[name] for name in sides)
     named = Tensors(_modern(tensors, config), path, *_ADVICE)
-    source_VD = whole(named.take("encoder.embed_tokens.weight", (source.size, config.d_model)))
-    target_VD = whole(named.take("decoder.embed_tokens.weight", (target.size, config.d_model)))
+    source_VD = materialized(named.take("encoder.embed_tokens.weight", (source.size, config.d_model)))
+    target_VD = materialized(named.take("decoder.embed_tokens.weight", (target.size, config.d_model)))
     named.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
     for stack in _OLD_NORMS:
         for buffer in ("version", "embed_positions._float_tensor"):
             named.take_if_there(f"{stack}.{buffer}")
-    weights = {name: whole(weight) for name, weight in from_fairseq(config, named).items()}
-    weights["source_embedding.weight"] = whole(source.our_embedding(source_VD))
-    weights["target_embedding.weight"] = whole(target.our_embedding(target_VD))
+    weights = {name: materialized(weight) for name, weight in from_fairseq(config, named).items()}
+    weights["source_embedding.weight"] = materialized(source.our_embedding(source_VD))
+    weights["target_embedding.weight"] = materialized(target.our_embedding(target_VD))
     weights["output_bias"] = target.our_bias(torch.zeros(target.size))
     joint = source == target and torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
     if joint:

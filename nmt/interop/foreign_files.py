@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from nmt.checkpoint import Computed, whole
+from nmt.checkpoint import Computed, materialized
 from nmt.errors import NmtError
 from nmt.files import loading, read_bytes
 from nmt.model.device import is_out_of_memory
@@ -112,7 +112,9 @@ def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tenso
         else:
             merged[target] = trained.to(weight.dtype)
     for name in copies:
-        if merged[name] is not merged[copies[0]] and not torch.equal(whole(merged[name]), whole(merged[copies[0]])):
+        if merged[name] is not merged[copies[0]] and not torch.equal(
+            materialized(merged[name]), materialized(merged[copies[0]])
+        ):
             difference = f"{folder / _ADAPTER} makes {name} differ from {copies[0]}"
             raise NmtError(f"{difference}, but nmt uses one matrix for both; train it with ensure_weight_tying")
     merged[stored[-1]] = merged[copies[0]]

@@ -93,7 +93,7 @@ def with_files(value: Any) -> Any:
 
 def upload(folder: str, repository: str) -> None:
     """Uploads an exported folder to Hugging Face's hub, with the token of `hf auth login` or of HF_TOKEN."""
-    with _on_hub(repository) as api:
+    with _on_hub(repository, "--push", "upload the folder later with hf upload") as api:
         from huggingface_hub import get_token
 
         if get_token() is None:
@@ -104,9 +104,15 @@ def upload(folder: str, repository: str) -> None:
 
 
 @contextmanager
-def _on_hub(repository: str) -> Iterator[Any]:
-    """Yields the functions of the hub, and turns their errors into sentences."""
-    with importing("huggingface_hub", f"{repository} is no file here, and a model of that name", extra="huggingface"):
+def _on_hub(repository: str, user: str = "", by_hand: str = "") -> Iterator[Any]:
+    """Yields the functions of the hub, and turns their errors into sentences.
+
+    Args:
+        user: the flag that needs the hub; by default, it is a name in place of a checkpoint.
+        by_hand: what else to do if the network does not work; by default, how to download.
+    """
+    user = user or f"{repository} is no file here, and a model of that name"
+    with importing("huggingface_hub", user, extra="huggingface"):
         from httpx2 import HTTPError
         from huggingface_hub import HfApi, errors
     try:
@@ -124,12 +130,13 @@ def _on_hub(repository: str) -> Iterator[Any]:
         if status == 403:
             advice = "run hf auth login with a token that may use it"
             raise NmtError(f"Hugging Face's hub refuses {repository} (status {status}); {advice}") from error
-        raise NmtError(_unreachable(repository, error.__cause__ or error)) from error
+        raise NmtError(_unreachable(repository, error.__cause__ or error, by_hand)) from error
 
 
-def _unreachable(name: str, error: BaseException) -> str:
+def _unreachable(name: str, error: BaseException, by_hand: str = "") -> str:
     reason = " ".join(str(error).split()) or type(error).__name__
-    by_hand = f"download its files on another machine (hf download {name} --local-dir FOLDER) and run nmt import"
+    download = f"download its files on another machine (hf download {name} --local-dir FOLDER) and run nmt import"
+    by_hand = by_hand or download
     if name.startswith("firefox:"):
         by_hand = "download its files on another machine, as docs/models.md says, and run nmt import marian"
     return f"{name} cannot be reached ({reason:.200}); run the same command when the network works, or {by_hand}"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nmt import __version__, console
-from nmt.checkpoint import Checkpoint, Computed, build_model, whole
+from nmt.checkpoint import Checkpoint, Computed, build_model, materialized
 from nmt.config import Facts, ModelConfig, SelectionConfig, flag_name
 from nmt.errors import NmtError
 from nmt.interop.conversion import (
@@ -103,7 +103,7 @@ def import_huggingface(
 def read_settings(folder: Path) -> tuple[Settings, str]:
     """Returns the settings in a folder and the type of its model, which must be one that nmt can represent."""
     settings = Settings(read_json(folder / CONFIG), folder / CONFIG)
-    kind = settings.values.get("model_type")
+    kind = str(settings.values.get("model_type"))
     if kind not in _WITHOUT_EFFECT:
         problem = f"{settings.path} is for a model of type {kind!r:.40}, which nmt does not have"
         raise NmtError(f"{problem}; choose one such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100")
@@ -121,15 +121,15 @@ def _import_marian(settings: Settings, tensors: Tensors, languages: Languages, f
         sizes = {SHARED: size}
     else:
         sizes = {_SIDES["source"]: size, _SIDES["target"]: settings.values.get("decoder_vocab_size", size)}
-    embeddings = [whole(tensors.take(name, (rows, config.d_model))) for name, rows in sizes.items()]
+    embeddings = [materialized(tensors.take(name, (rows, config.d_model))) for name, rows in sizes.items()]
     codec, (source, target) = read_marian_text(settings, embeddings, languages)
-    bias_1V = whole(tensors.take(_BIAS, (1, target.size), torch.zeros(1, target.size)))
+    bias_1V = materialized(tensors.take(_BIAS, (1, target.size), torch.zeros(1, target.size)))
     tensors.drop_copies([SOFTMAX, *_SIDES.values()], embeddings[-1], "use a model with tied embeddings")
     computed = from_fairseq(config, tensors, "model.")
     computed["target_embedding.weight"] = target.our_embedding(embeddings[-1])
     if len(embeddings) == 2:
         computed["source_embedding.weight"] = source.our_embedding(embeddings[0])
-    weights = {name: whole(weight).float() for name, weight in computed.items()}
+    weights = {name: materialized(weight).float() for name, weight in computed.items()}
     weights["output_bias"] = target.our_bias(bias_1V[0].float())
     if not settings.values.get("scale_embedding", False):
         # The same model with embeddings that are multiplied by √d_model.
@@ -164,7 +164,7 @@ def _import_multilingual(settings: Settings, tensors: Tensors, selection: Select
     activation = settings.choice("activation_function", ["relu", "gelu"], "relu")
     config = settings.model_config(d_model, d_ff, activation=activation, output_bias=False, **_ARCHITECTURE)
     stored = next((name for name in EMBEDDINGS if name in tensors), SHARED)
-    embedding_VD = whole(tensors.take(stored, (settings.required("vocab_size"), config.d_model)))
+    embedding_VD = materialized(tensors.take(stored, (settings.required("vocab_size"), config.d_model)))
     tensors.drop_copies(EMBEDDINGS, embedding_VD, "use a model with tied embeddings")
     try:
         codec, vocabulary = read_multilingual_text(settings, len(embedding_VD), selection)

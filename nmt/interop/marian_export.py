@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.checkpoint import Checkpoint, whole
+from nmt.checkpoint import Checkpoint, materialized
 from nmt.config import Facts, ModelConfig
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
@@ -119,7 +119,7 @@ def _spm(side: SubwordModel, origin: str) -> bytes:
 
 def _tensors(checkpoint: Checkpoint) -> dict[str, Array]:
     """Returns Marian's tensors by name, in its order. Biases that the model lacks are zero."""
-    weights = {name: whole(weight).float().numpy() for name, weight in checkpoint.weights.items()}
+    weights = {name: materialized(weight).float().numpy() for name, weight in checkpoint.weights.items()}
     tensors: dict[str, Array] = {}
     for name, parts, shape in layers(checkpoint.model_config):
         joined = weights[name] if name in weights else np.zeros((len(parts) * shape[0], *shape[1:]), np.float32)

@@ -25,7 +25,7 @@ from nmt import console
 from nmt.errors import NmtError
 from nmt.signals import WAIT_SECONDS, held
 
-# Makes the task of worker n, which counts from 0 and applies it to chunks.
+# Makes what worker n, counted from 0, applies to each item.
 MakeTask = Callable[[int], Callable[[Any], Any]]
 Submit = Callable[[Any], Future[Any]]
 _In = TypeVar("_In")
@@ -41,14 +41,14 @@ class WorkerDiedError(NmtError):
 
 @contextmanager
 def worker_pool(make_task: MakeTask, workers: int, attempts: int = 1, *, preload: str) -> Iterator[Submit]:
-    """Yields a function that submits a chunk to the worker processes and returns the future result.
+    """Yields a function that submits an item to the worker processes and returns the future result.
 
     At its end, the block ends the workers, whether they work or not, and waits until they have ended. (A
     ProcessPoolExecutor can wait forever if its processes are killed while it writes to them.)
 
     Args:
         make_task: makes the task of a worker. It must be picklable.
-        attempts: how often a chunk is tried, with a new process each time, if the process that works on it dies.
+        attempts: how often an item is tried, with a new process each time, if the process that works on it dies.
         preload: the module that the workers need; imported once for all of them.
 
     Raises (from the future):
@@ -59,27 +59,27 @@ def worker_pool(make_task: MakeTask, workers: int, attempts: int = 1, *, preload
     # Each thread waits for one process.
     threads = ThreadPoolExecutor(workers, "nmt-worker", lambda: setattr(thread, "worker", next(workers_begun)))
     try:
-        yield lambda chunk: threads.submit(lambda: processes.do(thread.worker, chunk, attempts))
+        yield lambda item: threads.submit(lambda: processes.do(thread.worker, item, attempts))
     finally:
         processes.end()
         threads.shutdown(cancel_futures=True)
 
 
-def in_order(
-    make_task: Callable[[int], Callable[[_In], _Out]], chunks: Iterable[_In], workers: int, *, preload: str
+def map_in_order(
+    make_task: Callable[[int], Callable[[_In], _Out]], items: Iterable[_In], workers: int, *, preload: str
 ) -> Generator[_Out, None, None]:
-    """Yields the result of the task for every chunk, in order.
+    """Yields the result of the task for every item, in order.
 
     With one worker, the task runs in this process. Close the generator (contextlib.closing) to be sure that the
     workers have ended. See `worker_pool` for the arguments.
     """
     if workers == 1:
-        yield from map(make_task(0), chunks)
+        yield from map(make_task(0), items)
         return
     pending: deque[Future[_Out]] = deque()
     with worker_pool(make_task, workers, preload=preload) as submit:
-        for chunk in chunks:
-            pending.append(submit(chunk))
+        for item in items:
+            pending.append(submit(item))
             if len(pending) >= 3 * workers:  # enough to keep workers busy, few enough to bound memory
                 yield _result(pending.popleft())
         while pending:
@@ -97,25 +97,25 @@ _CHANGING = threading.Lock()
 
 
 class _Processes:
-    """The processes of a pool. Each starts with its first chunk, and is replaced if it dies."""
+    """The processes of a pool. Each starts with its first item, and is replaced if it dies."""
 
     def __init__(self, make_task: MakeTask, preload: str) -> None:
         self._make_task, self._preload = pickle.dumps(make_task), preload
         self._running: dict[int, tuple[Any, Connection]] = {}
         self._ended = False
 
-    def do(self, worker: int, chunk: Any, attempts: int) -> Any:
-        """Returns the task's result for a chunk from a worker; raises as `worker_pool`."""
+    def do(self, worker: int, item: Any, attempts: int) -> Any:
+        """Returns the task's result for an item from a worker; raises as `worker_pool`."""
         for _ in range(attempts):
             try:
                 with _CHANGING:
                     if self._ended:
                         break
-                    # Between chunks, a worker says nothing. What can be read is the end of a dead one's connection.
+                    # Between items, a worker says nothing. What can be read is the end of a dead one's connection.
                     if worker not in self._running or self._running[worker][1].poll():
                         self._running[worker] = _started(self._make_task, worker, self._preload)
                     channel = self._running[worker][1]
-                channel.send(chunk)
+                channel.send(item)
                 succeeded, result = channel.recv()
             except (EOFError, OSError):  # the worker or the fork server has died, perhaps within a message
                 continue
@@ -170,7 +170,7 @@ def _safe_start() -> Iterator[None]:
 
 
 def _work(channel: Connection, make_task: bytes, worker: int, environment: dict[str, str], prints: bool) -> None:
-    """Answers every chunk with (True, result) or (False, error), until the connection is closed or the parent ends."""
+    """Answers every item with (True, result) or (False, error), until the connection is closed or the parent ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()  # that of the fork server may be from another pool
     os.environ.update(environment)
@@ -183,10 +183,10 @@ def _work(channel: Connection, make_task: bytes, worker: int, environment: dict[
     parent_ended = suppress(EOFError, BrokenPipeError, ConnectionResetError)
     with console.printing(prints), parent_ended:
         while True:
-            chunk = channel.recv()
+            item = channel.recv()
             try:
                 task = task or pickle.loads(make_task)(worker)  # here, because it may import torch or load a model
-                answer = True, task(chunk)
+                answer = True, task(item)
             except Exception as error:
                 error.add_note("".join(traceback.format_exception(error)))
                 answer = False, error

@@ -21,7 +21,7 @@ from nmt import console, files
 from nmt.config import JobConfig
 from nmt.errors import NmtError, StoppedError
 from nmt.jobs.source import CHUNK_UNITS, ArrivingChunks, Plan, Shard, Source, in_chunks
-from nmt.jobs.stream import Chunk, Chunks, Execution, Job, Outcome, Result, in_order
+from nmt.jobs.stream import Chunk, Chunks, Execution, Job, Outcome, Result, records_in_order
 from nmt.locks import locked
 from nmt.signals import cleaning_up, end_as_usual
 from nmt.text.corpus import is_regular
@@ -111,7 +111,7 @@ class JobFolder:
 
     def check_input(self) -> None:
         """Raises NmtError if the input has changed since the plan was made."""
-        if changed := self.plan.changed:
+        if changed := self.plan.changed_file:
             advice = f"restore it and start the same command again, or delete {self.path} and start anew"
             raise NmtError(f"{changed} has changed since the job began; {advice}")
 
@@ -307,12 +307,11 @@ class Run:
         """
         job, options = self.job, self.execution.options
         if not self.is_resumable:
-            end_as_usual()
             units = self.source.units()
             are_ready = all(map(is_regular, self.source.paths))  # from a pipe, lines arrive slowly
             chunks = Chunks(in_chunks(units, CHUNK_UNITS)) if are_ready else ArrivingChunks(units, CHUNK_UNITS)
             with closing(self.execution.executor(job, chunks, self.execution.workers, self.progress)) as outcomes:
-                yield in_order(outcomes)
+                yield records_in_order(outcomes)
             return
         files.refuse_inputs(self.output, [*self.source.paths, *job.models], f"--output {self.output}")
         models = {f"checkpoint {i}": f"SHA-256 {files.digest_of(path)[:16]}…" for i, path in enumerate(job.models, 1)}
@@ -364,4 +363,5 @@ def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> bool:
         if missing:
             raise NmtError(f"{missing} does not exist; check the path")
         raise NmtError(f"{options.needs_shards} needs files as input and as --output; give the names of files")
+    end_as_usual()
     return False

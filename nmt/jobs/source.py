@@ -92,7 +92,7 @@ class Plan:
         return sum(files[0].lines for files in self.segments)
 
     @property
-    def changed(self) -> str | None:
+    def changed_file(self) -> str | None:
         """The first file that is not as it was when the plan was made."""
         files = (file for files in self.segments for file in files if file.state is not None)
         return next((file.path for file in files if _state(file.path) != file.state), None)
@@ -234,7 +234,7 @@ class Files:
     def plan(self, shard_rows: int, saved: Plan | None) -> Plan:
         """Returns the shards. If `saved` is the plan of the same rows, they are not read again."""
         paths = [[os.path.abspath(path) for path in paths] for paths in self.segments]
-        if saved is not None and paths == saved.paths and not saved.changed:
+        if saved is not None and paths == saved.paths and not saved.changed_file:
             return saved
         with console.Progress("Checking", None, "line", summary=False) as progress:
             return make_plan(self.segments, shard_rows, progress)

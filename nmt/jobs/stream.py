@@ -247,7 +247,7 @@ def _task(job: Job, process: int) -> Callable[[Any], Any]:
     return partial(job.compute, processor)
 
 
-def in_order(outcomes: Iterable[Outcome]) -> Iterator[Any]:
+def records_in_order(outcomes: Iterable[Outcome]) -> Iterator[Any]:
     """Yields the values of all results in the order of the input. Raises NmtError if a chunk has failed."""
     waiting: dict[int, Outcome] = {}
     first = 1

@@ -31,7 +31,7 @@ _VERSION = 3
 LEAST, MOST = 0.7, 3
 # Pairs that are compared with a new sentence: with other numbers, and with the same rare words.
 ALIKE, _CANDIDATES = 20, 100
-# Numbers of pairs that are read for the words of a new sentence, the rarest words first.
+# The most pairs that are looked at for a new sentence, those with its rarest words first.
 _READ = 300_000
 _ARRAYS = ("lengths", "edges", "pairs", "rests", "keys", "words", "starts", "postings")
 _LOW, _HIGH, _NONE = np.uint64(2**32 - 1), np.uint64(32), np.uint64(2**64 - 1)

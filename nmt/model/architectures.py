@@ -112,9 +112,16 @@ def training_flops(config: ModelConfig, vocab_size: int, source_tokens: int, tar
     The decoder's keys and values of the encoder output are computed from source tokens. Operations whose number depends
     on the lengths of sentences are left out: attention scores are about 1 % at usual lengths.
     """
+    source_weights, target_weights = _weights_of_tokens(config, vocab_size)
+    return 6.0 * (source_weights * source_tokens + target_weights * target_tokens)
+
+
+@cache
+def _weights_of_tokens(config: ModelConfig, vocab_size: int) -> tuple[int, int]:
+    """Returns the numbers of weights that a source token meets, and a target token."""
     weights = {"source": 0, "target": 0}
     for name, shape in weight_shapes(config, vocab_size).items():
         if name.endswith(".weight") and len(shape) == 2:
             meets_source = name.startswith("encoder.") or name.endswith("cross_attention.key_value.weight")
             weights["source" if meets_source else "target"] += math.prod(shape)
-    return 6.0 * (weights["source"] * source_tokens + weights["target"] * target_tokens)
+    return weights["source"], weights["target"]

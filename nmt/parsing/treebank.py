@@ -90,7 +90,7 @@ def _unknown(word: str) -> str:
 
 
 def treebank_files(patterns: Sequence[str]) -> list[str]:
-    """Returns the paths of all files that match the patterns, such as wsj/0[2-9]/*.mrg."""
+    """Returns the paths of all files that match the patterns, such as wsj/0[2-9]/*.mrg, each once."""
     paths: list[str] = []
     for pattern in patterns:
         matches = [pattern] if Path(pattern).is_file() else glob(pattern, recursive=True)
@@ -98,7 +98,7 @@ def treebank_files(patterns: Sequence[str]) -> list[str]:
         if not files:
             raise NmtError(f"{pattern} matches no file; check the path, and quote a pattern")
         paths += files
-    return paths
+    return list(dict.fromkeys(paths))
 
 
 def read_treebank(paths: Iterable[str]) -> Iterator[Node]:

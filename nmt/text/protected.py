@@ -222,9 +222,11 @@ class _Repair:
                 self._take((start, stop), (begin, longer.end() if longer else end))
             else:
                 missing["".join(word.lower().split()).lstrip("-@#") or word].append((start, stop))
+        if not missing:
+            return
         visible = [i for i, character in enumerate(self.translation) if not character.isspace()]
         squeezed = "".join(self.translation[i].lower()[0] for i in visible)
-        for match in regex.finditer(rf"[-@#]{{,2}}+({_ANY})", squeezed, texts=set(missing)) if missing else ():
+        for match in regex.finditer(rf"[-@#]{{,2}}+({_ANY})", squeezed, texts=set(missing)):
             start, stop = visible[match.start()], visible[match.end() - 1] + 1
             around = self.translation[max(0, start - 1) : start] + self.translation[stop : stop + 1]
             if missing[match[1]] and not any(self._taken[start:stop]) and not any(map(str.isalnum, around)):

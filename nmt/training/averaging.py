@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, differences_of, joint_codec, load_checkpoint
-from nmt.checkpoint_format import SUFFIX, read_header
+from nmt.checkpoint_format import SUFFIX, read_provenance
 from nmt.errors import NmtError
 from nmt.training.lora import FrozenBase
 from nmt.training.records import Scores
@@ -31,7 +31,7 @@ def average_checkpoints(paths: Sequence[Path]) -> Checkpoint:
     first, codec = checkpoints[0], checkpoints[0].codec
     bases = [checkpoint.provenance.get("learned_from", {}) for checkpoint in checkpoints]
     for path, checkpoint, base in zip(paths, checkpoints, bases, strict=True):
-        changed = checkpoint.model_config.other_weights(first.model_config.to_dict())
+        changed = checkpoint.model_config.incompatible_options(first.model_config.to_dict())
         differences = [f"{name} is {value} instead of {first_value}" for name, first_value, value in changed]
         for field, what in _BASE.items():
             if base.get(field) != bases[0].get(field):
@@ -50,7 +50,7 @@ def average_checkpoints(paths: Sequence[Path]) -> Checkpoint:
     if reference:
         frozen = FrozenBase(reference["path"], last.model_config, codec, reference["lora"])
         frozen.check(reference["sha256"], paths[-1])
-        computed = frozen.whole([checkpoint.weights for checkpoint in checkpoints])
+        computed = frozen.whole_weights([checkpoint.weights for checkpoint in checkpoints])
         return Checkpoint(last.model_config, codec, {}, provenance | frozen.added_pieces, computed=computed)
     means = {}
     for name, weight in first.weights.items():
@@ -95,7 +95,7 @@ def chosen_checkpoints(paths: Iterable[str], last: int, best: int | None = None)
 
 
 def _quality(path: Path) -> tuple[float, float]:
-    provenance = read_header(path)[0]["provenance"]
+    provenance = read_provenance(path)
     try:
         return Scores(**provenance["validation"]).quality(provenance["options"]["valid_metric"][0])
     except (LookupError, TypeError, AttributeError) as error:

@@ -48,13 +48,13 @@ def checkpoint_to_start_from(path: str, config: ModelConfig, codec: TextCodec) -
 
 def check_sizes(path: str, checkpoint_config: ModelConfig, config: ModelConfig) -> None:
     """Raises NmtError if a model cannot begin with the weights of the checkpoint at `path`."""
-    changed = config.other_weights(checkpoint_config.to_dict())
+    changed = config.incompatible_options(checkpoint_config.to_dict())
     differences = [(flag_name(name), then, now) for name, then, now in changed if name not in _STACKS or now > then]
     if differences:
-        listed = "; ".join(f"{flag} is {now} instead of {then}" for flag, then, now in differences)
+        shown = "; ".join(f"{flag} is {now} instead of {then}" for flag, then, now in differences)
         in_file = ", ".join(flag.removeprefix("--") for flag in ("--arch", *(flag for flag, _, _ in differences)))
         raise NmtError(
-            f"the weights of --init-from {path} do not fit: {listed}; leave out --arch and these options (in a file of "
+            f"the weights of --init-from {path} do not fit: {shown}; leave out --arch and these options (in a file of "
             f"--config: {in_file})"
         )
 

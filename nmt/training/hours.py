@@ -71,8 +71,8 @@ def train_in_time(
                 clock.warn_if_short(config.max_updates, config)
         model = architecture(config, overrides)
         if config.gpus == 1 and not estimate:
-            with join_ranks(config, saves=True) as ranks:
-                train_in_folder(prepare(data, model, config, ranks), folder, clock)
+            with join_ranks(config, saves=True) as rank:
+                train_in_folder(prepare(data, model, config, rank), folder, clock)
             return
     if config.gpus > 1:  # the ranks lock the folder themselves
         os.environ[_GIVEN] = " ".join(given)
@@ -108,10 +108,9 @@ def with_choices(
     data: DataFolder, config: TrainConfig, overrides: dict[str, Any], given: set[str], seconds: float
 ) -> tuple[TrainConfig, dict[str, Any]]:
     """Returns the options of `train_in_time`, with choices for the others. Measures the machine; logs each choice."""
-    with join_ranks(config, saves=False) as ranks:
-        _, runtime, stop = ranks
-        data.verify(lambda: stop.received)
-        on_gpu = runtime.device.type == "cuda"
+    with join_ranks(config, saves=False) as rank:
+        data.verify(lambda: rank.stop.received)
+        on_gpu = rank.runtime.device.type == "cuda"
         known = overrides | {name: getattr(config, name) for name in given}
         if config.init_from:
             check_sizes(config.init_from, read_model_config(config.init_from), architecture(config, overrides))
@@ -124,7 +123,7 @@ def with_choices(
             usual: dict[str, Any] = {"arch": arch, "optimizer": "muon", "batch_tokens": batch_tokens}
             measured = {name: value for name, value in usual.items() if name not in known}
             trained = replace(config, valid_metric=("nll",), **measured)
-            training = prepare(data, architecture(trained, overrides), trained, ranks)
+            training = prepare(data, architecture(trained, overrides), trained, rank)
             plan = plan_epoch(training)
             fit_memory(training, plan)
             limit = min(6.0, seconds * (1 / 30))  # there are three measurements at most
@@ -134,7 +133,7 @@ def with_choices(
         choices = choose(CorpusSize.of(data), seconds, known, speed)
     if on_gpu:  # so that the training finds the memory free
         torch.cuda.empty_cache()
-    stop.check()
+    rank.stop.check()
     for name, choice in choices.items():
         console.info(f"{' '.join(flag_words(name, choice.value)):<25}  {choice.reason}")
     if on_gpu:

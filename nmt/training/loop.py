@@ -11,6 +11,7 @@ from typing import Any
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, save_checkpoint
+from nmt.checkpoint_format import CALIBRATIONS, read_provenance
 from nmt.data.batching import UpdatePlan
 from nmt.errors import MemoryRanOutError, NmtError, StoppedError
 from nmt.files import remove_partial_files
@@ -18,7 +19,16 @@ from nmt.model.device import is_out_of_memory
 from nmt.training.averaging import average_checkpoints
 from nmt.training.clock import Clock
 from nmt.training.log import TrainingLog
-from nmt.training.run_folder import AVERAGE, BEST, STATES_KEPT, RunFolder, numbered, options_of, write_config
+from nmt.training.run_folder import (
+    AVERAGE,
+    BEST,
+    STATES_KEPT,
+    RunFolder,
+    architecture,
+    numbered,
+    options_of,
+    write_config,
+)
 from nmt.training.snapshots import has_room_for_copies, provenance_of, snapshot_of, training_state_of
 from nmt.training.state import Training
 from nmt.training.update import Interval, SkippedUpdates, endless_updates, train_update
@@ -41,6 +51,7 @@ class TrainingLoop:
         # A training state is due from these `seconds` of the counters on, and after a new best.safetensors, so
         # that training hardly ever resumes before the update of that file.
         self._state_due, self._best_is_new = 0.0, False
+        self._architecture = architecture(training.config)  # the file of --init-from may be gone later
 
     def run(self, plan: UpdatePlan) -> None:
         """Trains up to --max-updates; `plan` is the plan of its epoch.
@@ -51,7 +62,7 @@ class TrainingLoop:
         training = self.training
         if training.is_over and not training.validation_due:
             self.log.show_end("nothing to do: ")
-            self._finish()
+            self._finish(is_repeated=True)
             return
         self._write_config()
         self.log.begin(provenance_of(training))
@@ -94,7 +105,7 @@ class TrainingLoop:
                     result = train_update(training, update)
                     if result:
                         interval.add(update.batches, result)
-                        self.skipped.note(counters.update, update.batches, result[2])
+                        self.skipped.note(counters.update, update.batches, result.skipped)
                 if not result:  # memory ran out, and the stream repeats the update
                     continue
                 progress.advance(1)
@@ -222,17 +233,27 @@ class TrainingLoop:
         if update or self.training.validations:
             self.folder.save(training_state_of(self.training), "state", update, STATES_KEPT)
 
-    def _finish(self) -> None:
-        """Writes the average of the newest checkpoints if it is wanted, and calibrates it or else the best one."""
-        last, folder, is_main = self.training.config.average_last, self.folder.path, self.training.world.is_main
-        if last and is_main and (snapshots := numbered(folder, "snapshot")[-last:]):
+    def _finish(self, *, is_repeated: bool = False) -> None:
+        """Writes the average of the newest checkpoints if it is wanted, and calibrates it or else the best one.
+
+        If the training was finished before (`is_repeated`), only what is missing is made: checkpoints may have been
+        removed since.
+        """
+        if not self.training.world.is_main:
+            return
+        last, folder = self.training.config.average_last, self.folder.path
+        path = folder / (AVERAGE if last else BEST)
+        is_made = is_repeated and path.exists()
+        if last and not is_made and (snapshots := numbered(folder, "snapshot")[-last:]):
             remove_partial_files(folder, (AVERAGE,))
-            save_checkpoint(average_checkpoints(snapshots), folder / AVERAGE)
-            console.info(f"saved {folder / AVERAGE}, the average of the last checkpoints")
-        if is_main and (path := folder / (AVERAGE if last else BEST)).exists():
+            save_checkpoint(average_checkpoints(snapshots), path)
+            console.info(f"saved {path}, the average of the last checkpoints")
+        if path.exists() and not (is_made and CALIBRATIONS in read_provenance(path)):
             calibrate_checkpoint(self.training, path, is_timed=self.clock is not None)
 
     def _write_config(self) -> None:
         if self.training.world.is_main:
-            options = options_of(str(self.training.data.path), self.training.model_config, self.training.config)
-            write_config(self.folder.path, options)
+            training, data_path = self.training, str(self.training.data.path)
+            write_config(
+                self.folder.path, options_of(data_path, training.model_config, training.config, self._architecture)
+            )

@@ -140,7 +140,7 @@ class FrozenBase:
         weight[origins_X < 0] = 0
         return weight
 
-    def whole(self, learned: Sequence[Mapping[str, Tensor]]) -> dict[str, Computed]:
+    def whole_weights(self, learned: Sequence[Mapping[str, Tensor]]) -> dict[str, Computed]:
         """Returns the weights `names` of a whole model, each in the type that the checkpoint has.
 
         Args:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -141,13 +141,17 @@ def is_launched() -> bool:
     return _LAUNCHED in os.environ
 
 
-# The group of all ranks, the runtime of this rank, and the signals that ask it to stop.
-Ranks = tuple[World, Runtime, StopSignals]
+class Rank(NamedTuple):
+    """This process of a training: the group of all ranks, the device, and the signals that ask it to stop."""
+
+    world: World
+    runtime: Runtime
+    stop: StopSignals
 
 
 @contextmanager
-def join_ranks(config: TrainConfig, *, saves: bool) -> Iterator[Ranks]:
-    """Joins the other ranks. If a rank fails, all ranks end, and the error is shown once.
+def join_ranks(config: TrainConfig, *, saves: bool) -> Iterator[Rank]:
+    """Joins the other ranks, and yields this one. If a rank fails, all ranks end, and the error is shown once.
 
     Args:
         saves: whether the state is saved before a signal ends the work.
@@ -156,7 +160,7 @@ def join_ranks(config: TrainConfig, *, saves: bool) -> Iterator[Ranks]:
     signals = StopSignals(lambda: console.info(f"{stopping}; a second signal stops at once"))
     if not is_rank():
         with signals as stop:
-            yield World(), set_up(config), stop
+            yield Rank(World(), set_up(config), stop)
         return
     console.speak_as(int(os.environ["RANK"]))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -166,7 +170,7 @@ def join_ranks(config: TrainConfig, *, saves: bool) -> Iterator[Ranks]:
     world = _connect(runtime, config.rank_timeout)
     with signals as stop:
         try:
-            yield world, runtime, stop
+            yield Rank(world, runtime, stop)
             world.barrier()
         except StoppedError:
             raise

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt import console
-from nmt.errors import NmtError
-from nmt.files import replaced_file, writing
+from nmt.files import read_bytes, replaced_file, writing
 
 METRICS, CONFIG = "metrics.jsonl", "config.toml"
 
@@ -41,7 +40,7 @@ class MetricsFile:
 
     def records(self) -> list[dict[str, Any]]:
         """Returns all records in order. Skips damaged lines with a warning."""
-        records = [_record(line) for line in self._lines("give the --save-dir of a training")]
+        records = [_record(line) for line in read_bytes(self.path, "give the --save-dir of a training").splitlines()]
         if damaged := [number for number, record in enumerate(records, start=1) if record is None]:
             lines = console.counted(len(damaged), "damaged line")
             console.warn_once(f"skipped {lines} of {self.path}, the first is line {damaged[0]}")
@@ -58,15 +57,10 @@ class MetricsFile:
             return record["update"] <= (update or 0) and (update is not None or record["kind"] != "valid")
 
         if os.path.exists(self.path):
-            kept = [line + b"\n" for line in self._lines("move it away or give another --save-dir") if is_kept(line)]
+            content = read_bytes(self.path, "move it away or give another --save-dir")
+            kept = [line + b"\n" for line in content.splitlines() if is_kept(line)]
             with replaced_file(self.path, _MAKE_ROOM) as file:
                 file.write(b"".join(kept))
-
-    def _lines(self, advice: str) -> list[bytes]:
-        try:
-            return self.path.read_bytes().splitlines()
-        except OSError as error:
-            raise NmtError(f"{self.path} cannot be read ({error.strerror}); {advice}") from error
 
 
 def _record(line: bytes) -> dict[str, Any] | None:

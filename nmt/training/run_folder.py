@@ -27,9 +27,15 @@ def architecture(config: TrainConfig, overrides: Mapping[str, Any] | None = None
     return base.overridden(overrides or {})
 
 
-def options_of(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> dict[str, Any]:
-    """Returns the options of a training by name, without those that are not set."""
-    default, model = architecture(config), model_config.to_dict()
+def options_of(
+    data_folder: str, model_config: ModelConfig, config: TrainConfig, default: ModelConfig
+) -> dict[str, Any]:
+    """Returns the options of a training by name, without those that are not set.
+
+    Args:
+        default: the `architecture` without options of the model.
+    """
+    model = model_config.to_dict()
     changed = {name: model[name] for name, _, _ in model_config.changed_from(default.to_dict())}
     if changed.keys() & {"d_model", "heads"}:  # without them, d_k and d_v could follow
         changed |= {name: model[name] for name in ("d_k", "d_v")}
@@ -42,7 +48,7 @@ def command_line(data_folder: str, model_config: ModelConfig, config: TrainConfi
     """Returns the shortest command line that starts a training: with the options that differ from their defaults."""
     defaults = {field.name: field.default for field in fields(TrainConfig)}
     words = ["nmt", "train", data_folder]
-    for name, value in options_of(data_folder, model_config, config).items():
+    for name, value in options_of(data_folder, model_config, config, architecture(config)).items():
         if name != "data" and value != defaults.get(name):
             words += flag_words(name, value)
     return shlex.join(words)

@@ -83,7 +83,7 @@ def _checkpoint(training: Training, *, whole: bool, copied: bool) -> Checkpoint:
     names: Iterable[str] = state
     computed: Mapping[str, Computed] = {}
     if base and whole:
-        names, computed = base.names_in_model, base.whole([weights(learned_weights(model))])
+        names, computed = base.names_in_model, base.whole_weights([weights(learned_weights(model))])
     elif base:
         names, provenance["learned_from"] = learned_weights(model), base.reference
     return Checkpoint(training.model_config, training.data.codec, weights(names), provenance, computed=computed)
@@ -184,7 +184,7 @@ def _check_changes(training: Training, path: Path, checkpoint: Checkpoint) -> bo
     refusal = f"{path} cannot be resumed: {'; '.join(changes)}; choose another --save-dir"
     if joint_codec(checkpoint.codec, training.data.codec) is None:
         raise NmtError(f"{refusal}, because the vocabulary differs")
-    if model_config.other_weights(checkpoint.model_config.to_dict()):
+    if model_config.incompatible_options(checkpoint.model_config.to_dict()):
         raise NmtError(f"{refusal}, because the weights of one model do not fit the other")
     if any(name in ("freeze", "lora", "optimizer") for name, _, _ in planning):
         raise NmtError(f"{refusal}, because the state of the optimiser does not fit")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nmt import console, extensions
 from nmt.checkpoint import WEIGHT_BYTES, new_model
-from nmt.checkpoint_format import latest, read_header
+from nmt.checkpoint_format import latest, read_provenance
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
@@ -26,7 +26,7 @@ from nmt.training.graphs import GraphedPass
 from nmt.training.lora import FrozenBase
 from nmt.training.loss import TrainingLoss
 from nmt.training.optimizer import Optimizer
-from nmt.training.ranks import Ranks
+from nmt.training.ranks import Rank
 from nmt.training.records import Scores, ranked, without_improvement
 
 
@@ -78,9 +78,9 @@ class Training:
         counters, validations: the progress, and the scores of all validations.
     """
 
-    def __init__(self, data: DataFolder, model_config: ModelConfig, config: TrainConfig, ranks: Ranks) -> None:
+    def __init__(self, data: DataFolder, model_config: ModelConfig, config: TrainConfig, rank: Rank) -> None:
         self.data, self.model_config, self.config = data, model_config, config
-        self.world, self.runtime, self.stop = world, runtime, _ = ranks
+        self.world, self.runtime, self.stop = world, runtime, _ = rank
         self.counters, self.validations = Counters(), list[Scores]()
         obstacle = obstacle_to_packing(model_config, runtime)
         sizes = model_config.heads, model_config.d_k, runtime.device, model_config.attention_dropout
@@ -142,7 +142,7 @@ class Training:
             return None
         base: Mapping[str, Any] = {}
         with suppress(NmtError):  # a training that resumes may do without the file
-            base = latest(read_header(self.config.init_from)[0]["provenance"])
+            base = latest(read_provenance(self.config.init_from))
         imported = base.get("imported", {})
         first = imported.get("folder") or imported.get("file") or self.config.init_from
         return base.get("derived_from") or Path(first).name

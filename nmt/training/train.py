@@ -23,7 +23,7 @@ from nmt.training.clock import Clock
 from nmt.training.fine_tuning import start_from
 from nmt.training.log import show_lines, show_plan
 from nmt.training.loop import TrainingLoop
-from nmt.training.ranks import Ranks, join_ranks
+from nmt.training.ranks import Rank, join_ranks
 from nmt.training.run_folder import STATES_KEPT, RunFolder
 from nmt.training.snapshots import has_room_for_copies, resume, snapshot_of, training_state_of
 from nmt.training.state import Training
@@ -45,11 +45,11 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig, cloc
         NmtError: the data, the run folder or an option cannot be used; the message names it.
         StoppedError: a signal asked to stop; the training state is saved in the run folder.
     """
-    with join_ranks(config, saves=True) as ranks:
+    with join_ranks(config, saves=True) as rank:
         data, folder = DataFolder.open(data_folder), RunFolder(Path(config.save_dir))
         check_save_dir(data, config)
-        with folder.locked() if ranks[0].is_main else nullcontext():
-            train_in_folder(prepare(data, model_config, config, ranks), folder, clock)
+        with folder.locked() if rank.world.is_main else nullcontext():
+            train_in_folder(prepare(data, model_config, config, rank), folder, clock)
 
 
 def train_in_folder(training: Training, folder: RunFolder, clock: Clock | None = None) -> None:
@@ -79,7 +79,7 @@ def train_in_folder(training: Training, folder: RunFolder, clock: Clock | None =
         raise StoppedError(f"stopped {outcome()}; start the same command again to resume") from ended
 
 
-def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ranks: Ranks) -> Training:
+def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, rank: Rank) -> Training:
     """Returns a new training, after it has verified the data, and that data, model, options and ranks fit together.
 
     Warns if BLEU lacks the tokeniser of the target language.
@@ -87,7 +87,7 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
     Raises:
         NmtError: they do not fit together, or the data is damaged; the message names what does not fit.
     """
-    world, runtime, stop = ranks
+    world, runtime, stop = rank
     flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
     own = {"the data folder": data.meta.fingerprint, "precision": runtime.precision, "device": runtime.device.type}
     world.require_same({"the version of nmt": nmt.__version__, "the plan of updates": PLAN_VERSION, **own, **flags})
@@ -143,7 +143,7 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
             f"--device-tokens {limit} is too small for the longest training sentence, which needs "
             f"{longest}; give at least that, or drop long pairs with nmt preprocess --max-length"
         )
-    return Training(data, model_config, config, ranks)
+    return Training(data, model_config, config, rank)
 
 
 def bytes_of_weights(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> int:
@@ -200,8 +200,8 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
     Raises:
         StoppedError: a signal asked to stop.
     """
-    with join_ranks(config, saves=False) as ranks:
-        training = prepare(DataFolder.open(data_folder), model_config, config, ranks)
+    with join_ranks(config, saves=False) as rank:
+        training = prepare(DataFolder.open(data_folder), model_config, config, rank)
         if config.init_from and training.base is None:
             start_from(config.init_from, training.loss.model, training.data.codec)
         plan = first_plan(training)

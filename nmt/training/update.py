@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -59,9 +59,18 @@ def endless_updates(training: Training, plan: UpdatePlan) -> Generator[Update, N
                 plan = plan_epoch(training)
 
 
-# Of an update: loss and negative log-likelihood, each summed over this rank's target tokens, [2]; the gradient's norm
-# before clipping; and 1 if the update was skipped, because the norm is not finite, otherwise 0. All are on the device.
-UpdateResult = tuple[Tensor, Tensor, Tensor]
+class UpdateResult(NamedTuple):
+    """What an update gave, on the device.
+
+    Attributes:
+        losses: loss and negative log-likelihood, each summed over this rank's target tokens; [2].
+        norm: the gradient's norm before clipping.
+        skipped: 1 if the update was skipped, because the norm is not finite, otherwise 0.
+    """
+
+    losses: Tensor
+    norm: Tensor
+    skipped: Tensor
 
 
 def train_update(training: Training, update: Update) -> UpdateResult | None:
@@ -102,7 +111,7 @@ def train_update(training: Training, update: Update) -> UpdateResult | None:
     tokens = update.source_tokens, update.target_tokens
     flops = training_flops(training.model_config, len(training.data.codec.target), *tokens)
     counters.flops += flops + training.optimizer.flops
-    return losses, norm, skipped
+    return UpdateResult(losses, norm, skipped)
 
 
 def _seed_dropout(training: Training, update: int, micro_batch: int) -> None:

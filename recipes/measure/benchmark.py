@@ -56,7 +56,7 @@ from nmt.data.preprocess import preprocess as write_data_folder
 from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, new_folder, output_file
 from nmt.jobs.source import in_chunks
-from nmt.jobs.stream import Chunks, in_order, local
+from nmt.jobs.stream import Chunks, records_in_order, local
 from nmt.model.architectures import model_config
 from nmt.model.device import Runtime, set_up
 from nmt.resources import process_peak_mib
@@ -279,7 +279,7 @@ def add_translation_figures(
     # As many lines as there are in a pass are sorted by length together.
     silent = console.Progress("translating", None, "sentence", lines=False, bar=False)
     with closing(local(job, Chunks(in_chunks(units, len(lines))), workers, silent)) as outcomes:
-        stream = in_order(outcomes)
+        stream = records_in_order(outcomes)
         list(islice(stream, len(lines)))
         for _ in range(trials):
             started = time.perf_counter()

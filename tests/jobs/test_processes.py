@@ -20,27 +20,27 @@ from tasks import Reports
 from nmt import resources, signals
 from nmt.errors import NmtError
 from nmt.jobs import pool
-from nmt.jobs.pool import WorkerDiedError, in_order, worker_pool
+from nmt.jobs.pool import WorkerDiedError, map_in_order, worker_pool
 from nmt.signals import StopSignals, held
 
 
 @pytest.mark.parametrize("chunk", [(os._exit, 9), (tasks.die_within_the_answer,)])
 def test_a_worker_that_dies_is_an_error(chunk: Any) -> None:
     with pytest.raises(NmtError, match=r"a worker process died, .* fewer --workers"):
-        list(in_order(tasks.runs, [chunk] * 10, 2, preload="tasks"))
+        list(map_in_order(tasks.runs, [chunk] * 10, 2, preload="tasks"))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_errors_of_workers_and_of_the_input_are_raised(workers: int) -> None:
     with pytest.raises(NmtError, match="chunk 0 is bad"):
-        list(in_order(tasks.runs, [(tasks.fail, i) for i in range(10)], workers, preload="tasks"))
+        list(map_in_order(tasks.runs, [(tasks.fail, i) for i in range(10)], workers, preload="tasks"))
 
     def chunks() -> Any:
         yield (os.getpid,)
         raise NmtError("the input is bad")
 
     with pytest.raises(NmtError, match="the input is bad"):
-        list(in_order(tasks.runs, chunks(), workers, preload="tasks"))
+        list(map_in_order(tasks.runs, chunks(), workers, preload="tasks"))
 
 
 def test_few_chunks_are_read_ahead() -> None:
@@ -51,7 +51,7 @@ def test_few_chunks_are_read_ahead() -> None:
             taken.append(i)
             yield abs, -i
 
-    results = in_order(tasks.runs, chunks(), 2, preload="tasks")
+    results = map_in_order(tasks.runs, chunks(), 2, preload="tasks")
     assert [next(results) for _ in range(10)] == list(range(10))
     assert len(taken) <= 20
     results.close()
