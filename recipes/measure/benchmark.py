@@ -56,7 +56,7 @@ from nmt.data.preprocess import preprocess as write_data_folder
 from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, new_folder, output_file
 from nmt.jobs.source import in_chunks
-from nmt.jobs.stream import Chunks, records_in_order, local
+from nmt.jobs.stream import Chunks, local, records_in_order
 from nmt.model.architectures import model_config
 from nmt.model.device import Runtime, set_up
 from nmt.resources import process_peak_mib
