@@ -129,7 +129,10 @@ def corpus_scores(
 ) -> list[MetricScore]:
     """Returns the score of `hypotheses` under each of `metrics` (names in METRICS), in that order."""
     scorers = _scorers([hypotheses], references, metrics, config)
-    return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in scorers]
+    return [
+        _score(scorer, list(map(scorer.prepare, hypotheses)), scorer.prepared_references(references), config.bootstrap)
+        for scorer in scorers
+    ]
 
 
 def sentence_scores(
@@ -170,10 +173,10 @@ def _scorers(
 
 
 def _score(
-    scorer: SacreScorer, hypotheses: Sequence[str], references: Sequence[Sequence[str]], bootstrap: int | None
+    scorer: SacreScorer, prepared: Sequence[str], references: Sequence[Sequence[str | None]], bootstrap: int | None
 ) -> MetricScore:
-    prepared, others = list(map(scorer.prepare, hypotheses)), scorer.prepared_references(references)
-    score = scorer.metric.corpus_score(prepared, others, n_bootstrap=bootstrap or 1)  # type: ignore[arg-type]
+    """Returns the score of prepared text."""
+    score = scorer.metric.corpus_score(prepared, references, n_bootstrap=bootstrap or 1)  # type: ignore[arg-type]
     confidence = Confidence.around(score._mean, score._ci) if bootstrap else None
     signature = str(scorer.metric.get_signature())
     return MetricScore(scorer.name or score.name, score.score, signature, scorer.details(score), confidence)
@@ -195,10 +198,14 @@ def compared_scores(
     resamples = config.bootstrap or 0  # 0 is sacreBLEU's default
     by_system: list[list[MetricScore]] = [[] for _ in systems]
     for scorer in _scorers(systems, references, metrics, config):
+        prepared, others = (
+            [list(map(scorer.prepare, system)) for system in systems],
+            scorer.prepared_references(references),
+        )
         test = PairedTest(
-            [(str(i), list(map(scorer.prepare, system))) for i, system in enumerate(systems)],
+            [(str(i), system) for i, system in enumerate(prepared)],
             {"metric": scorer.metric},
-            scorer.prepared_references(references),  # type: ignore[arg-type]
+            others,  # type: ignore[arg-type]
             test_type="bs" if by_bootstrap else "ar",
             n_samples=resamples if by_bootstrap else 0,
             n_ar_confidence=-1 if by_bootstrap else resamples,
@@ -206,8 +213,8 @@ def compared_scores(
         signatures, results = test()
         ((name, signature),) = signatures.items()
         outcomes: list[Any] = results[name]
-        for scores, system, result in zip(by_system, systems, outcomes, strict=True):
-            score = _score(scorer, system, references, None)
+        for scores, system, result in zip(by_system, prepared, outcomes, strict=True):
+            score = _score(scorer, system, others, None)
             confidence = Confidence.around(result.mean, result.ci)
             # sacreBLEU counts only larger differences, but by chance, any difference is at least as large as none.
             p_value = None if result.p_value is None else float(result.p_value)

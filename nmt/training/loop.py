@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nmt import console
@@ -243,8 +244,13 @@ class TrainingLoop:
             return
         last, folder = self.training.config.average_last, self.folder.path
         path = folder / (AVERAGE if last else BEST)
+        snapshots = numbered(folder, "snapshot")[-last:] if last else []
         is_made = is_repeated and path.exists()
-        if last and not is_made and (snapshots := numbered(folder, "snapshot")[-last:]):
+        if is_made and snapshots:
+            averaged = read_provenance(path).get("averaged", [""])
+            are_fewer = len(snapshots) < min(last or 0, len(averaged))
+            is_made = Path(averaged[-1]).name == snapshots[-1].name and (are_fewer or len(averaged) == len(snapshots))
+        if snapshots and not is_made:
             remove_partial_files(folder, (AVERAGE,))
             save_checkpoint(average_checkpoints(snapshots), path)
             console.info(f"saved {path}, the average of the last checkpoints")

@@ -103,7 +103,8 @@ def test_documents_of_folders_belong_together_by_name(here: Path) -> None:
     counts = [len(table(here / "all.tsv")) - 1]
     (here / "in/three_mos.txt").write_text("\n")
     line = failed("align", "in", "in", *LANGS, "--output=some.tsv")
-    assert "1 of 3 pairs of documents cannot be aligned: in/three_mos.txt has no sentences" in line
+    assert "1 of 3 pairs of documents cannot be aligned, and the others are: in/three_mos.txt has no sentences" in line
+    assert len(nmt.align("in", "in", source_lang="fon", target_lang="mos")) == len(table(here / "some.tsv")) - 1
     counts.append(len(table(here / "some.tsv")) - 1)
     assert counts[0] * 2 / 3 - 5 < counts[1] < counts[0] * 2 / 3 + 5
     assert not list(here.glob("*.unfinished"))
@@ -213,8 +214,9 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
     (here / "x.mos.txt").write_text((here / "x.mos.txt").read_text() + "One more.\n")
     line = failed(*command, "--output=decided.tsv", "--decisions=decisions.json")
     assert "--decisions decisions.json is not about x.mos.txt as it is now" in line
-    (here / "decisions.json").write_text("{")
-    assert "is not what a page of nmt align saves" in failed(*command, "--decisions=decisions.json")
+    for damaged in ("{", json.dumps([[source[0], target[0], [["a", b, c, d, 1]]]])):
+        (here / "decisions.json").write_text(damaged)
+        assert "is not what a page of nmt align saves" in failed(*command, "--decisions=decisions.json")
 
 
 @pytest.mark.parametrize("arguments, message", [
@@ -230,6 +232,10 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
     ("x.fon.txt folder", "x.fon.txt and folder, one is a folder, and the other is not; give two files or two folders"),
     ("folder folder", "no document in folder has the name of one in folder; call those that pair"),
     ("x.fon.txt x.mos.txt --output=x.mos.txt", "--output x.mos.txt is the same file as the input x.mos.txt"),
+    ("short.fon short.mos --format=txt --output=short", "--output short.fon is the same file as the input short.fon"),
+    ("x.fon.txt x.mos.txt --page=x.mos.txt", "--page x.mos.txt is the same file as the input x.mos.txt"),
+    ("x.fon.txt x.mos.txt --memory=m.tsv --output=m.tsv", "--output m.tsv is the same file as the input m.tsv"),
+    ("twice twice", "twice/a.fon.txt and twice/fon/a.txt have the same name without the language; rename one"),
     ("x.fon.txt x.mos.txt --format=text", "--format must be one of txt, md"),
     ("english.txt x.mos.txt --source-lang=de", "english.txt is in the language en, but must be in de"),
     ("x.fon.txt x.mos.txt --source-lang=mos", "--source-lang and --target-lang are both mos; name two languages"),
@@ -237,7 +243,8 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
 def test_what_cannot_be_aligned_gets_a_sentence(here: Path, arguments: str, message: str) -> None:
     write(here)
     (here / "empty.txt").write_text("\n\n")
-    (here / "short.txt").write_text("A line.\n")
+    for name in ("short.txt", "short.fon", "short.mos", "m.tsv"):
+        (here / name).write_text("A line.\n")
     (here / "other.txt").write_text("\n".join(" ".join(words(i % 9 + 3, random.Random(i))) for i in range(38)))
     (here / "paper.pdf").write_bytes(b"%PDF-1.7")
     (here / "binary.txt").write_bytes(bytes(200))

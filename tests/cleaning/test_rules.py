@@ -266,6 +266,8 @@ def test_text_is_normalised_only_where_asked() -> None:
     ):
         pairs, _, _ = cleaner(normalize=forms)([[line], [SATZ]])
         assert pairs.sides[0] == [expected]
+    for forms in (("spaces", "invisible"), ("invisible", "spaces")):
+        assert cleaner(normalize=forms).changed("\ufeff a \u200b b") == "a b"
 
 
 @pytest.mark.parametrize("line, expected", [

@@ -455,6 +455,8 @@ def test_archives_of_opus(tmp_path: Path) -> None:
     assert read(path) == ([("Hello", "Hallo"), ("two", "zwei")], {})
     files = {"a/b.tmx": tmx(HELLO), "a/c.tmx.gz": gzip.compress(tmx(HELLO)), "README.txt": "x"}
     assert read(archive(tmp_path / "m.zip", **files))[0] == [("Hello", "Hallo")] * 2
+    files = {"b.tmx": tmx(HELLO), "__MACOSX/._b.tmx": b"\0\5\x16\7"}  # as the Finder of macOS compresses
+    assert read(archive(tmp_path / "finder.zip", **files))[0] == [("Hello", "Hallo")]
 
 
 def test_damaged_archives_are_refused(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ HUGE = {"x": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
 POSITIONS = "model.encoder.embed_positions.weight"
 CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "another model": (config(model_type="t5"), "is for a model of type 't5'"),
+    "models in a list": (config(model_type=["marian"]), "is for a model of type \"['marian']\""),
     "pre-norm": (config(normalize_before=True), "has normalize_before True, which nmt does not have"),
     "untied": (config(tie_word_embeddings=False), "has tie_word_embeddings False"),
     "activation": (config(activation_function="tanh"), "has activation_function 'tanh'"),

@@ -240,6 +240,16 @@ def test_usable_cores_respect_the_limit_of_a_container(
     assert resources.usable_cores() == expected
 
 
+@pytest.mark.parametrize(("limit", "expected"), [("12345", 12345), ("max", None)])
+def test_the_memory_of_a_container_is_limited(
+    limit: str, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = resources.memory_bytes()
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    monkeypatch.setattr(resources, "_CONTROL_GROUP", tmp_path)
+    assert resources.memory_bytes() == (expected or machine)
+
+
 # Signals
 
 

@@ -279,7 +279,8 @@ def test_a_treebank_becomes_a_corpus_and_sequences_become_trees(tmp_path: Path) 
         made = f"( (S (NP-SBJ (NN Dog{number}) (-NONE- *)) (VP (VBD ate) (NP (CD 12) (NNS cats))) (. .)))\n"
         (tmp_path / "wsj" / f"wsj_000{number}.mrg").write_text(made)
     dest = tmp_path / "trees"
-    options = ["--train", tmp_path / "wsj" / "wsj_*.mrg", "--valid", tmp_path / "wsj" / "wsj_0002.mrg"]
+    options = ["--train", tmp_path / "wsj" / "wsj_*.mrg", "--train", tmp_path / "wsj" / "wsj_0001.mrg"]
+    options += ["--valid", tmp_path / "wsj" / "wsj_0002.mrg"]
     log = run("trees", "linearize", *options, "--dest", dest, "--lowercase", "--numbers", "--rare-below=2").stderr
     assert "2 train trees, 1 valid tree\n" in log
     assert (dest / "train.words").read_text() == "dog0 ate 00 cats .\ndog0 ate 00 cats .\n"
@@ -293,6 +294,9 @@ def test_a_treebank_becomes_a_corpus_and_sequences_become_trees(tmp_path: Path) 
     assert run("trees", "words", "--like", dest, stdin=new.encode()).stdout.decode() == (
         "UNK-C dog0 ate 00 cats .\nUNK UNK-C-H-ing UNK-N-H UNK-C UNK-ly UNK-C UNK-N UNK UNK-s\n"
     )
+    (tmp_path / "words").write_text("10\u00a0000 cats\n")  # a no-break space separates no words
+    done = run("trees", "restore", "--words", tmp_path / "words", stdin=b"(S XX XX )S")
+    assert done.stdout.decode().count("10\u00a0000") == 1 and "repaired 0" in done.stderr
     done = run("trees", "restore", "--trees", dest / "valid.mrg", stdin=sequence.encode())
     assert done.stdout.decode() == gold
     assert "repaired 0 of 1 sequences" in done.stderr
