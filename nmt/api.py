@@ -123,7 +123,7 @@ def align(source: str | Path, target: str | Path, options: dict[str, Any]) -> "l
 
     Raises:
         OptionError: an option has a wrong value.
-        NmtError: documents cannot be read or aligned.
+        NmtError: no documents can be aligned. Of several, those that can be are.
     """
     from nmt.aligning.documents import document_pairs
     from nmt.aligning.job import aligned

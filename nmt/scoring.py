@@ -198,10 +198,8 @@ def compared_scores(
     resamples = config.bootstrap or 0  # 0 is sacreBLEU's default
     by_system: list[list[MetricScore]] = [[] for _ in systems]
     for scorer in _scorers(systems, references, metrics, config):
-        prepared, others = (
-            [list(map(scorer.prepare, system)) for system in systems],
-            scorer.prepared_references(references),
-        )
+        prepared = [list(map(scorer.prepare, system)) for system in systems]
+        others = scorer.prepared_references(references)
         test = PairedTest(
             [(str(i), system) for i, system in enumerate(prepared)],
             {"metric": scorer.metric},

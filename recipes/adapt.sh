@@ -24,7 +24,7 @@ set -euo pipefail
 usage="usage: adapt.sh MODEL MEMORY... [--hours H] [-- nmt train option...]"
 [ $# -ge 2 ] || fail "MODEL or MEMORY is missing; $usage"
 model=$(path_or "$1" '') hours=0.5
-parse_prefixes "$usage" "${@:2}"
+parse_prefixes "$usage" MEMORY "${@:2}"
 memories=()
 for prefix in "${prefixes[@]}"; do memories+=(--train "$prefix"); done
 [ -e "$model" ] || fail "the model $model does not exist; give a checkpoint"

@@ -1,6 +1,6 @@
 """Prints which model adapt.sh takes: `tuned`, or `averaged` with the old one.
 
-    python recipes/adapted.py FOLDER FIELD...
+    python recipes/adapted.py FOLDER DOMAIN...
 
 FOLDER has the scores of the validation text, such as new-valid.tuned.json. Of the models that lose at most 0.5 BLEU on
 the old domain, the one with the highest BLEU on the new domain is taken; if all lose more, the one that loses least.

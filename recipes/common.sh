@@ -38,11 +38,13 @@ unless_there() {
             "or delete $1 and what was made from it"
     local flag='' word file
     for word in "${@:2}"; do
-        for file in "$word" "$(file_of "$word" "${source:-}")" "$(file_of "$word" "${target:-}")"; do
-            [[ $flag != --train || ! -f $file || ! $file -nt $1.made-from || ! -e $1.made-from ]] ||
-                fail "$file has changed since $1 was made from it; set RUN to another folder, or delete $1 and what was" \
-                    "made from it"
-        done
+        if [ "$flag" = --train ] && [ -e "$1.made-from" ] && [[ $word != "$run_dir"/* ]]; then
+            for file in "$word" "$(file_of "$word" "${source:-}")" "$(file_of "$word" "${target:-}")"; do
+                [[ ! -f $file || ! $file -nt $1.made-from ]] ||
+                    fail "$file has changed since $1 was made from it; set RUN to another folder, or delete $1 and what" \
+                        "was made from it"
+            done
+        fi
         flag=$word
     done
     say "$1 exists already"
@@ -157,11 +159,11 @@ parse_hours() {
     options=("${@:2}")
 }
 
-# parse_prefixes USAGE [--hours H] PREFIX... [-- nmt train option...]: sets `prefixes`, which path_or has made absolute, and
-# `options` and `hours`, which is 1 unless it is set before.
+# parse_prefixes USAGE NOUN [--hours H] PREFIX... [-- nmt train option...]: sets `prefixes`, which path_or has made absolute,
+# and `options` and `hours`, which is 1 unless it is set before. NOUN is what a PREFIX is called in messages.
 parse_prefixes() {
-    local usage=$1
-    shift
+    local usage=$1 noun=$2
+    shift 2
     hours=${hours:-1} prefixes=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
         case $1 in
@@ -176,7 +178,7 @@ parse_prefixes() {
         esac
     done
     parse_hours "$usage" --hours "$hours" "$@"
-    [ ${#prefixes[@]} -gt 0 ] || fail "PREFIX is missing; $usage"
+    [ ${#prefixes[@]} -gt 0 ] || fail "$noun is missing; $usage"
 }
 
 # logged LOG COMMAND...: runs the command on one core, and writes its output to the log.
@@ -202,6 +204,7 @@ two_at_a_time() {
         in_background $command "$1"
         [ $# = 1 ] || $command "$2"
         wait "$other"
+        trap - EXIT
         shift $(($# > 1 ? 2 : 1))
     done
 }

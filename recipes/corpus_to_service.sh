@@ -157,7 +157,7 @@ stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpu
 stage split "$run_dir/train.$source" split_off HELD_OUT="$held_out" VALID="$valid" TEST="$test"
 trainings=()
 if [ -n "$given" ]; then
-    unless_there "$teacher" ln -s "$given" "$teacher"
+    unless_there "$teacher" ln -sf "$given" "$teacher"
 else
     stage "preprocess teacher" "$run_dir/teacher-data" nmt preprocess "${languages[@]}" --train "$run_dir/train" \
         --valid "$valid" --dest "$run_dir/teacher-data" --vocab-size "${VOCAB_SIZE:-8000}" \
@@ -166,7 +166,7 @@ else
     trainings+=("$run_dir/teacher")
 fi
 if [ -n "$given" ] && ! nmt info "$given" | grep -q '^languages .*->'; then
-    unless_there "$backward" ln -s "$given" "$backward"
+    unless_there "$backward" ln -sf "$given" "$backward"
 else
     stage "preprocess backward" "$run_dir/backward-data" nmt preprocess --source-lang "$target" --target-lang "$source" \
         --train "$run_dir/train" --valid "$valid" --dest "$run_dir/backward-data" --vocab-size "${VOCAB_SIZE:-8000}" \

@@ -78,6 +78,7 @@ for part in low medium; do
     # shellcheck disable=SC2046 # names of languages have no spaces
     unless_there "$run_dir/$part/symbols" python recipes/g2p.py split "$corpus" "$run_dir" \
         $(printf '%s\n' "${languages[@]}" | grep "^$part/")
+    [ -e "$run_dir/$part/$evaluated.word" ] || fail "$corpus/$part has no files *_$evaluated.tsv; change EVALUATE"
     preprocess "$run_dir/$part/data" "$run_dir/$part" --symbols "$run_dir/$part/symbols"
     two_at_a_time "learn $part" "${seeds[@]}"
 done
@@ -85,7 +86,6 @@ for language in "${languages[@]}"; do
     folder=$run_dir/$language
     preprocess "$folder/data" "$folder" --like "$run_dir/${language%/*}/model1/average.safetensors"
     two_at_a_time "tune $language" "${seeds[@]}"
-    [ -e "$folder/$evaluated.word" ] || fail "$corpus has no ${language}_$evaluated.tsv; change EVALUATE, or the folder"
     averages=()
     for seed in "${seeds[@]}"; do averages+=("$folder/model$seed/average.safetensors"); done
     for name in single ensemble; do

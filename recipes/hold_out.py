@@ -87,7 +87,9 @@ def main() -> None:
     for name, numbers in (parts | {"": training}).items():
         for side, lang in reversed(list(enumerate(options.languages))):
             text = "".join(f"{lines[number][side]}\n" for number in numbers)
-            Path(f"{options.output}{name}.{lang}").write_text(text, encoding="utf-8")
+            part = Path(f"{options.output}{name}.{lang}.part")
+            part.write_text(text, encoding="utf-8")
+            part.rename(part.with_suffix(""))
     print(
         f"{options.output}: {len(training)} pairs; {len(similar)} are similar to {wanted} held-out ones, and left out"
     )

@@ -18,7 +18,7 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 usage="usage: VALID=prefix multilingual.sh [--hours H] PREFIX... [-- nmt train option...]"
-parse_prefixes "$usage" "$@"
+parse_prefixes "$usage" PREFIX "$@"
 [ -n "${VALID:-}" ] || fail "VALID is not set; $usage"
 valid=$(path_or "$VALID" '') test=$(path_or "${TEST:-}" '')
 run_dir=$(path_or "${RUN:-}" runs/multilingual)

@@ -41,6 +41,7 @@ side_by_side() {
     in_background "$1" "$2" "$source" "$target" "$source_text"
     "$1" "$2" "$target" "$source" "$target_text"
     wait "$other"
+    trap - EXIT
 }
 
 # synthesize ROUND FROM TO TEXT: draws lines of the text, and translates them with the model of the round before.

@@ -66,7 +66,7 @@ def align(
     console.info(f"{console.counted(len(pairs), 'pair')} of {sources:,} and {targets:,} sentences")
     if failures := [alignment.failure for alignment in alignments if alignment.failure]:
         count = f"{len(failures):,} of {console.counted(len(alignments), 'pair')}"
-        raise NmtError(f"{count} of documents cannot be aligned, and the others are: {failures[0]}")
+        raise NmtError(f"{count} of documents cannot be aligned ({failures[0]}); the others are in {files.output}")
 
 
 def _outputs(output: str, languages: tuple[str, str]) -> list[str]:

@@ -336,7 +336,7 @@ class DataConfig(Config, panel="Corpus"):
         "behind the source, so that the model learns to use the similar sentences of a memory. Pairs without a similar "
         "one stay as they are.",
         panel="Terms and context",
-        excludes="joint_vocab",
+        excludes="joint_vocab augment",
     )
     max_length: Count = filter_option(256, "Drop training pairs with more pieces than this on either side.")
     max_length_ratio: float = filter_option(

@@ -295,7 +295,8 @@ def _load_model(path: str, kind: str, text: TextConfig) -> Subword:
         raise NmtError(f"{flag} is not a unigram model; leave out --subword unigram")
     if not model.has_bytes:
         console.warn(f"{flag} was trained without byte_fallback; characters that have no piece will be lost")
-    for flags, pieces in {"--tag": text.tags, "--languages or --subword-model": text.language_pieces}.items():
+    needed = {"--tag": text.tags, "--languages or --subword-model": text.language_pieces}
+    for flags, pieces in (needed | {"--terms, --context and --similar": text.marks}).items():
         if unknown := [piece for piece in pieces if model.ids([piece]) == [UNK]]:
             raise NmtError(f"{flag} has no piece {unknown[0]}; leave out {flags}")
     return model

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, product
+from itertools import chain, islice, product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -75,8 +75,11 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         if path == STDIO or not (is_regular(path) or os.path.isdir(path)):
             raise NmtError(f"--alignments {path} is a pipe or a device, but it is read several times; give a file")
     segments = [list(corpus.paths) for corpus in train]
-    if config.similar and options.cluster:
-        raise NmtError("--similar does not work with --cluster, whose machines lack the index; leave out --cluster")
+    if config.similar:
+        with importing("rapidfuzz", "--similar", extra="memory"):
+            import rapidfuzz  # noqa: F401
+        if options.cluster:
+            raise NmtError("--similar does not work with --cluster, whose machines lack the index; leave out --cluster")
     langs = ("the source language", "the target language") if text.languages else config.pairs[0]
     columns = [f"--train text in {lang}" for lang in langs] + ["--alignments"] * bool(config.alignments)
     for files, path in zip(segments, config.alignments, strict=False):
@@ -125,8 +128,6 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
 
 def _memories(plan: Plan, train: Sequence[Corpus]) -> dict[Direction, Memory]:
     """Returns a memory of the training text of each direction, whose index is built the first time."""
-    with importing("rapidfuzz", "--similar", extra="memory"):
-        import rapidfuzz  # noqa: F401
     files_of: dict[Direction, list[Sequence[File]]] = {}
     for corpus, files in zip(train, plan.segments, strict=True):
         if not corpus.is_copy:
@@ -175,15 +176,21 @@ def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
     if unknown := sorted(set(config.tag) - {"", *like.config.tags}):
         known = f"it knows {' '.join(like.config.tags)}" if like.config.tags else "it has no tags"
         raise NmtError(f"--like {config.like} does not know --tag {unknown[0]}; {known}")
-    # Control characters, which no text has. Without pieces for bytes, the last pieces are usually the rarest.
-    marks = [f"<0x0{n}>" for n in range(1, 6)] if "<0x01>" in like.source else like.source.vocabulary[-5:]
     text = like.config
+    if (config.terms or config.similar) and not text.joint_vocab:
+        flag = "--terms" if config.terms else "--similar"
+        raise NmtError(
+            f"{flag} needs one vocabulary for both languages, but --like {config.like} has two; leave it out"
+        )
+    # Control characters, which no text has. Without pieces for bytes, the last pieces are usually the rarest.
+    rare = [f"<0x0{n}>" for n in range(1, 9)] if "<0x01>" in like.source else like.source.vocabulary[-8:]
+    unused = (piece for piece in rare if piece not in text.marks)
     if config.terms and not text.term_pieces:
-        text = replace(text, term_pieces=tuple(marks[:3]))
+        text = replace(text, term_pieces=tuple(islice(unused, 3)))
     if config.context:
-        text = replace(text, context=config.context, context_piece=text.context_piece or marks[3])
+        text = replace(text, context=config.context, context_piece=text.context_piece or next(unused))
     if config.similar:
-        text = replace(text, similar_piece=text.similar_piece or marks[4])
+        text = replace(text, similar_piece=text.similar_piece or next(unused))
     return text
 
 
@@ -385,7 +392,7 @@ class Encoder(Processor):
             most = config.max_length - len(tag)
             source = [new if len(new) <= most else ids for new, ids in zip(marked, source, strict=True)]
         if config and (memory := self.memories.get(codec.direction)):
-            source = self._with_similar(config, pairs, memory, lines, source)
+            source = self._with_similar(config, pairs, memory, lines, source, config.max_length - len(tag))
         if config and config.context:
             source = self._with_context(config, pairs, lines, source)
         if config and is_copy:
@@ -428,22 +435,29 @@ class Encoder(Processor):
         return terms
 
     def _with_similar(
-        self, config: DataConfig, pairs: RawPairs, memory: Memory, lines: Sequence[int], encodings: Sequence[Ids]
+        self,
+        config: DataConfig,
+        pairs: RawPairs,
+        memory: Memory,
+        lines: Sequence[int],
+        encodings: Sequence[Ids],
+        most: int,
     ) -> list[Ids]:
         """Returns encodings of source lines, a share of which has the translation of the most similar other line.
 
         Args:
             lines: the number of the line of each encoding.
+            most: the length that an encoding may have.
         """
-        similar = [""] * len(pairs.source)
-        for i, line in enumerate(pairs.source):
+        similar: dict[int, Ids] = {}
+        for i in dict.fromkeys(lines):
+            line = pairs.source[i]
             if Random(hash_of(config.seed, pairs.first + i, 4)).random() < config.similar:
-                matches = (match for match in memory.near(normalised(line), most=2) if match.score < 1)
-                similar[i] = next((match.target for match in matches), "")
-        ids_of_similar = self.codec.encode_target(similar)
-        most = config.max_length
+                matches = (match.target for match in memory.near(normalised(line), most=2) if match.score < 1)
+                target = self.codec.config.cased_for(line, next(matches, ""), pairs.direction)
+                (similar[i],) = self.codec.encode_target([target])
         return [
-            self.codec.with_similar(ids, ids_of_similar[i]) if 0 < len(ids_of_similar[i]) < most - len(ids) else ids
+            self.codec.with_similar(ids, similar[i]) if 0 < len(similar.get(i, ())) < most - len(ids) else ids
             for i, ids in zip(lines, encodings, strict=True)
         ]
 

@@ -32,7 +32,7 @@ class Sentences:
     """
 
     def __init__(self, maker: UnitMaker, options: ReadOptions, *, has_known: bool) -> None:
-        self._maker, self._options, self._has_known = maker, options, has_known
+        self._maker, self._options, self._has_known = replace(maker, cuts_only=True), options, has_known
         # Translations, alignments, and matches. As bytes, an alignment takes a tenth of the RAM.
         self._translations: dict[Sentence, tuple[Translation, bytes, Sequence[Match]]] = {}
         self.distinct: dict[Sentence, None] = {}
@@ -51,7 +51,8 @@ class Sentences:
 
     def _key(self, sentence: Sentence) -> Sentence:
         has_elements = sentence.has_elements and self._has_known
-        return sentence._replace(line=0, start=0, has_elements=has_elements, matches=(), terms=(), entry=None)
+        sentence = sentence._replace(line=0, start=0, has_elements=has_elements)
+        return sentence._replace(matches=(), similar="", terms=(), entry=None)
 
     def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> None:
         """Keeps the translation of a distinct sentence, and its matches, for `written`."""

@@ -352,6 +352,8 @@ class Run:
 def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> bool:
     """Returns whether work on these files is a job with shards, because all are regular files.
 
+    If not, signals from now on end the process as usual, and not as a job that can be resumed.
+
     Raises:
         NmtError: an option needs a job with shards, but these files allow none.
     """

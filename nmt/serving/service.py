@@ -259,7 +259,8 @@ class Service:
         check_text([body.source, body.prefix], self.config)
         model = self._model(body)
         search = fitted(_GREEDY, (model,))
-        unit = self.maker((model,), "unit").complete(Unit(body.source, prefix=body.prefix))
+        maker = self.maker((model,), "unit")
+        unit = await asyncio.to_thread(maker.complete, Unit(body.source, prefix=body.prefix))
         encoded = await asyncio.to_thread(encode, model.codec, [unit], search)
         if len(encoded) != 1:
             raise NmtError("source must be a single sentence that is not empty and not too long")

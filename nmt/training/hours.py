@@ -148,8 +148,9 @@ def with_choices(
 _ARCHITECTURES = {SMALLEST: (0, 0.0), "transformer_base": (200_000, 3e8), "transformer_big": (3_000_000, 4e9)}
 # Sizes of updates in tokens. Small corpora need small updates, and no training needs more updates than this.
 _LEAST_BATCH, _MOST_BATCH, _UPDATES = 2500, 25_000, 10_000
-# Dropout by the largest number of epochs that it suits. Larger corpora take the paper's, whatever the epochs.
-_DROPOUTS = ((8, 0.1), (50, 0.2), (MOST_EPOCHS, 0.3))
+# Dropout by the largest number of epochs that it suits. Larger models have at least 0.1, and with larger corpora the
+# paper's, whatever the epochs.
+_DROPOUTS = ((8, 0.0), (16, 0.1), (50, 0.2), (MOST_EPOCHS, 0.3))
 
 
 def choose(corpus: CorpusSize, seconds: float, given: dict[str, Any], speed: Speed) -> dict[str, Choice]:
@@ -174,9 +175,10 @@ def choose(corpus: CorpusSize, seconds: float, given: dict[str, Any], speed: Spe
     reason = time if epochs < MOST_EPOCHS else f"{MOST_EPOCHS} epochs; more do not help"
     per_epoch = corpus.updates_per_epoch(batch_tokens)
     updates = choice("max_updates", max(1, int(epochs * per_epoch)), reason)
-    if corpus.pairs < 1_000_000 and arch in _ARCHITECTURES:
+    if arch == SMALLEST or (corpus.pairs < 1_000_000 and arch in _ARCHITECTURES):
         epochs = updates / per_epoch
         dropout = next((dropout for most, dropout in _DROPOUTS if epochs <= most), _DROPOUTS[-1][1])
+        dropout = dropout if arch == SMALLEST else max(dropout, 0.1)
         choice("dropout", dropout, f"suits {epochs:,.1f} epochs of {pairs}")
     if "init_from" in given and given.get("lr_schedule", "paper") == "paper":
         choice("lr_scale", 0.3, "keeps what that model has learned")

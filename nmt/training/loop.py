@@ -247,9 +247,9 @@ class TrainingLoop:
         snapshots = numbered(folder, "snapshot")[-last:] if last else []
         is_made = is_repeated and path.exists()
         if is_made and snapshots:
-            averaged = read_provenance(path).get("averaged", [""])
+            averaged = {Path(averaged).name for averaged in read_provenance(path).get("averaged", ())}
             are_fewer = len(snapshots) < min(last or 0, len(averaged))
-            is_made = Path(averaged[-1]).name == snapshots[-1].name and (are_fewer or len(averaged) == len(snapshots))
+            is_made = {each.name for each in snapshots} <= averaged and (are_fewer or len(averaged) == len(snapshots))
         if snapshots and not is_made:
             remove_partial_files(folder, (AVERAGE,))
             save_checkpoint(average_checkpoints(snapshots), path)

@@ -109,7 +109,9 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
     longest, mode = search.max_source_length, _glossary_mode(codec, search)
     texts = list(dict.fromkeys(chain.from_iterable(sentence.earlier for _, _, sentence, _ in keyed)))
     earlier = dict(zip(texts, codec.encode_source(texts), strict=True))  # a sentence stands before several others
-    all_similar = codec.encode_target([sentence.similar for _, _, sentence, _ in keyed])
+    all_similar = codec.encode_target(
+        [lower(s.similar, unit.direction.target) if lowers else s.similar for _, unit, s, lowers in keyed]
+    )
     encoded: list[EncodedSentence] = []
     for (key, unit, sentence, lowers), ids, similar in zip(keyed, all_ids, all_similar, strict=True):
         place = unit.place or f"line {key.unit}"

@@ -244,6 +244,7 @@ class UnitMaker:
         glossary: its terms are in the translations.
         offers: whether similar sentences of memories are needed; a model that reads them needs them anyway.
         target_lang: of the last model, if several translate in turn.
+        cuts_only: whether sentences are not looked up yet, unless they are passages that are known as a whole.
     """
 
     text: TextConfig
@@ -254,6 +255,7 @@ class UnitMaker:
     glossary: Glossary | None = None
     offers: bool = False
     target_lang: str = ""
+    cuts_only: bool = False
 
     def complete(self, unit: Unit) -> Unit:
         """Returns the unit with its direction and its sentences. Blank lines have none, unless they are the unit.
@@ -299,7 +301,7 @@ class UnitMaker:
             for start, stop in spans:
                 words, inner = within(protected, start, stop), has_elements(begin + start, begin + stop)
                 sentence = Sentence(plain[start:stop], number, begin + start, whole.tags, words, inner)
-                sentences.append(self._looked_up(sentence, direction))
+                sentences.append(sentence if self.cuts_only else self._looked_up(sentence, direction))
         return sentences
 
     def _looked_up(self, sentence: Sentence, direction: Direction, *, is_whole: bool = False) -> Sentence:

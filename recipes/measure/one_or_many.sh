@@ -12,7 +12,7 @@ set -euo pipefail
 . "$(dirname "$0")/../common.sh"
 
 usage="usage: VALID=prefix one_or_many.sh [--hours H] PREFIX... [-- nmt train option...]"
-parse_prefixes "$usage" "$@"
+parse_prefixes "$usage" PREFIX "$@"
 run_dir=$(path_or "${RUN:-}" runs/one-or-many)
 set_up_environment
 VALID=$(path_or "${VALID:-}" '') TEST='' RUN=$run_dir/one run bash recipes/multilingual.sh --hours "$hours" "${prefixes[@]}" \
@@ -35,6 +35,7 @@ for file in "$run_dir"/one/out/*.json; do
     training_text "${direction%-*}" "${direction#*-}"
     [ ${#training[@]} -eq 0 ] || directions+=("$direction")
 done
+[ ${#directions[@]} -gt 0 ] || fail "no PREFIX has files whose names have both languages, such as ${prefixes[0]}.en-de.en"
 minutes=$(awk -v h="$hours" -v n=${#directions[@]} 'BEGIN { print 60 * h / n }')
 mkdir -p "$run_dir/many"
 for direction in "${directions[@]}"; do

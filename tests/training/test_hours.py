@@ -137,7 +137,7 @@ def test_what_is_given_stays_and_the_rest_follows_from_it() -> None:
     assert plan["max_updates"] == 1300 * 900 // 5000
     assert chosen(MULTI30K, 900, CPU, max_updates=1000)["valid_updates"] == 100
     given = {updates: chosen(MULTI30K, 900, CPU, max_updates=updates) for updates in (1000, 1_000_000)}
-    assert [plan["dropout"] for plan in given.values()] == [0.1, 0.3]  # of 6 epochs and 6,000
+    assert [plan["dropout"] for plan in given.values()] == [0.0, 0.3]  # of 6 epochs and 6,000
     tuned = chosen(MULTI30K, 900, CPU | {"model": 14_000.0}, arch="model", init_from="model")
     assert (tuned["lr_scale"], tuned["warmup_updates"]) == (0.3, 100)
     assert "lr_scale" not in chosen(MULTI30K, 900, CPU, init_from="model", lr_schedule="inverse-sqrt", lr=1e-4)
