@@ -1,5 +1,6 @@
 """Models that read the translations of similar sentences: in the training text, and from a memory."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,8 +114,18 @@ def test_translations_depend_on_a_memory(codec: TextCodec, tmp_path: Path) -> No
     assert b"similar sentences of memories" in run("info", reader).stdout
 
 
-@pytest.mark.parametrize("options", [["--similar=0.5"], ["--terms=0.1", "--alignments=x"]])
-def test_what_stands_in_the_source_needs_a_joint_vocabulary(options: list[str], tmp_path: Path) -> None:
-    corpora = ["--source-lang=en", "--target-lang=de", "--train=x", "--valid=x", f"--dest={tmp_path}/data"]
-    message = failed("preprocess", *corpora, "--separate-vocab", *options)
-    assert "--separate-vocab" in message and options[0].split("=")[0] in message
+@pytest.mark.parametrize("options, message", [
+    (["--similar=0.5", "--separate-vocab"], "--separate-vocab"),
+    (["--terms=0.1", "--alignments=x", "--separate-vocab"], "--separate-vocab"),
+    (["--similar=0.5", "--augment"], "--augment"),
+    (["--similar=0.5", "--like={separate}"], "--similar needs one vocabulary for both languages, but --like"),
+    (["--similar=0.5", "--subword-model={data}/subword.model"], "has no piece <similar>; leave out --terms, --context"),
+])  # fmt: skip
+def test_what_stands_in_the_source_needs_its_pieces(options: list[str], message: str, tmp_path: Path) -> None:
+    training_text(tmp_path)
+    subword = Subword.train([WORDS] * 5, "bpe", 300)
+    codec = TextCodec(replace(TEXT_CONFIG, joint_vocab=False), subword, subword)
+    separate = saved(eloquent_checkpoint(1, codec=codec), tmp_path / "separate.safetensors")
+    corpora = ["--source-lang=en", "--target-lang=de", f"--train={tmp_path}/train", f"--valid={tmp_path}/train"]
+    arguments = [option.format(separate=separate, data=tmp_path / "data") for option in options]
+    assert message in failed("preprocess", *corpora, f"--dest={tmp_path}/new", *arguments)
