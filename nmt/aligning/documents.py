@@ -111,9 +111,7 @@ def document_pairs(source: str, target: str, languages: tuple[str, str], form: s
         for name in documents_in(folder, form):
             key, count = re.subn(rf"(^|[/._-]){re.escape(lang)}(?=[/.])", r"\1", name.as_posix())
             if count or identity(source) != identity(target):
-                path = os.path.join(folder, name)
-                if files.setdefault(key, path) != path:
-                    raise NmtError(f"{files[key]} and {path} have the same name without the language; rename one")
+                files.setdefault(key, os.path.join(folder, name))
     sources, targets = sides
     pairs = [(sources[key], targets[key]) for key in sources if key in targets]
     if not pairs:

@@ -41,7 +41,8 @@ def align(
     outputs = _outputs(files.output, config.languages)
     memories = chain.from_iterable(files_of(path, config.languages) for path in config.memory)
     inputs = [*chain.from_iterable(paths), *config.model, *memories, *filter(None, [config.decisions])]
-    for flag, path in [*(("--output", path) for path in outputs), *([("--page", files.page)] if files.page else [])]:
+    written = [("--output", path) for path in (files.output, *outputs)]
+    for flag, path in written + ([("--page", files.page)] if files.page else []):
         refuse_inputs(path, inputs, f"{flag} {path}")
     with (
         console.Progress("align", None, "document") as progress,

@@ -236,7 +236,6 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
     ("short.fon short.mos --format=txt --output=short", "--output short.fon is the same file as the input short.fon"),
     ("x.fon.txt x.mos.txt --page=x.mos.txt", "--page x.mos.txt is the same file as the input x.mos.txt"),
     ("x.fon.txt x.mos.txt --memory=m.tsv --output=m.tsv", "--output m.tsv is the same file as the input m.tsv"),
-    ("twice twice", "twice/a.fon.txt and twice/fon/a.txt have the same name without the language; rename one"),
     ("x.fon.txt x.mos.txt --format=text", "--format must be one of txt, md"),
     ("english.txt x.mos.txt --source-lang=de", "english.txt is in the language en, but must be in de"),
     ("x.fon.txt x.mos.txt --source-lang=mos", "--source-lang and --target-lang are both mos; name two languages"),

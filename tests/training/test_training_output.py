@@ -90,7 +90,8 @@ def test_the_options_in_the_run_folder_start_the_same_training(trained: Path, tm
 def test_any_path_comes_back_from_the_options_in_the_run_folder(tmp_path: Path) -> None:
     odd = 'a "b" \\ \x7f\x01 ü \udcff \n #'
     config = TrainConfig(save_dir=odd, arch="transformer_tiny", valid_metric=("nll", "bleu"), adam_epsilon=1e-9)
-    write_config(tmp_path, options_of(odd, ARCHITECTURES["transformer_tiny"], config))
+    tiny = ARCHITECTURES["transformer_tiny"]
+    write_config(tmp_path, options_of(odd, tiny, config, tiny))
     found = tomllib.loads((tmp_path / CONFIG).read_bytes().decode(errors="surrogateescape"))
     assert (found["data"], found["save-dir"], found["valid-metric"]) == (odd, odd, ["nll", "bleu"])
     assert (found["adam-epsilon"], found["compile"], "lr" in found) == (1e-9, False, False)
