@@ -392,7 +392,7 @@ class Encoder(Processor):
             most = config.max_length - len(tag)
             source = [new if len(new) <= most else ids for new, ids in zip(marked, source, strict=True)]
         if config and (memory := self.memories.get(codec.direction)):
-            source = self._with_similar(config, pairs, memory, lines, source, config.max_length - len(tag))
+            source = self._with_similar(config, pairs, memory, lines, source)
         if config and config.context:
             source = self._with_context(config, pairs, lines, source)
         if config and is_copy:
@@ -435,21 +435,14 @@ class Encoder(Processor):
         return terms
 
     def _with_similar(
-        self,
-        config: DataConfig,
-        pairs: RawPairs,
-        memory: Memory,
-        lines: Sequence[int],
-        encodings: Sequence[Ids],
-        most: int,
+        self, config: DataConfig, pairs: RawPairs, memory: Memory, lines: Sequence[int], encodings: Sequence[Ids]
     ) -> list[Ids]:
         """Returns encodings of source lines, a share of which has the translation of the most similar other line.
 
         Args:
             lines: the number of the line of each encoding.
-            most: the length that an encoding may have.
         """
-        similar: dict[int, Ids] = {}
+        similar, most = dict[int, Ids](), config.max_length - bool(pairs.tag)
         for i in dict.fromkeys(lines):
             line = pairs.source[i]
             if Random(hash_of(config.seed, pairs.first + i, 4)).random() < config.similar:
