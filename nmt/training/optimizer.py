@@ -13,8 +13,8 @@ _MOMENTUM = 0.95
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _ITERATIONS = 5
 # The steps of matrices of one shape are computed together, because calls take longer than products of small
-# matrices. Batches of more than so many elements need more memory and are not faster.
-_ELEMENTS = 2**20
+# matrices. Batches of more than so many elements need more memory and are not faster (for GPUs, an estimate).
+_ELEMENTS = {"cpu": 2**20, "cuda": 2**24}
 
 
 class Muon:
@@ -34,7 +34,7 @@ class Muon:
         by_shape: dict[torch.Size, list[list[int]]] = {}  # indices of matrices, in batches
         for index, matrix in enumerate(self._matrices):
             batches = by_shape.setdefault(matrix.shape, [[]])
-            if len(batches[-1]) * matrix.numel() >= _ELEMENTS:
+            if len(batches[-1]) * matrix.numel() >= _ELEMENTS[matrix.device.type]:
                 batches.append([])
             batches[-1].append(index)
         self._batches = list(chain(*by_shape.values()))
@@ -47,7 +47,8 @@ class Muon:
         gradients = list[Tensor]()
         for weight, rows in self._weights:
             assert weight.grad is not None
-            weight.grad /= loss_scale
+            if loss_scale != 1:
+                weight.grad /= loss_scale
             gradients += weight.grad.split(rows)
         for indices in self._batches:
             batch_gradients = [gradients[index] for index in indices]
@@ -56,8 +57,8 @@ class Muon:
             steps = torch._foreach_lerp(batch_gradients, momenta, _MOMENTUM)  # Nesterov's
             steps_PRC = _orthogonal(torch.stack(steps).to(self._dtype))
             size = 0.2 * max(steps_PRC.shape[1:]) ** 0.5
-            for index, step_RC in zip(indices, steps_PRC, strict=True):
-                self._matrices[index].add_(step_RC, alpha=-learning_rate * size)
+            weights = [self._matrices[index] for index in indices]
+            torch._foreach_add_(weights, list(steps_PRC.to(weights[0].dtype)), alpha=-learning_rate * size)
 
 
 def _orthogonal(matrices_PRC: Tensor) -> Tensor:

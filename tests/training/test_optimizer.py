@@ -262,7 +262,7 @@ def test_the_first_step_is_the_gradient_with_singular_values_near_one(dtype: tor
 @pytest.mark.parametrize("elements", [1, 300, 2**20])
 def test_the_steps_are_those_of_torch(monkeypatch: pytest.MonkeyPatch, elements: int) -> None:
     """`torch.optim.Muon` computes one matrix at a time, in bfloat16."""
-    monkeypatch.setattr(optimizer_module, "_ELEMENTS", elements)
+    monkeypatch.setattr(optimizer_module, "_ELEMENTS", {"cpu": elements})
     gradients = [random_gradients(seed) for seed in (1, 2, 3)]
     before, model = optimised(gradients, dtype=torch.bfloat16)
     names = [n for n, weight in before.items() if weight.ndim == 2 and "embedding" not in n]
