@@ -112,7 +112,8 @@ class FrozenBase:
             learns_V = torch.zeros(len(model.output_bias)).index_fill_(0, self.added["output_bias"], 1)
             model.output_bias.requires_grad_(bool(learns_V.any()))
             if model.output_bias.requires_grad:
-                model.output_bias.register_hook(lambda gradient: gradient * learns_V.to(gradient))
+                model.register_buffer("learns_V", learns_V, persistent=False)  # moves to the device with the model
+                model.output_bias.register_hook(lambda gradient: gradient * model.get_buffer("learns_V"))
         if self.rank:
             add_low_rank(model, self.rank)
         return model
