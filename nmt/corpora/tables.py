@@ -115,9 +115,7 @@ def _records(corpus: CorpusFile) -> Iterator[tuple[int, Any]]:
     decode, text, line_number, tried_length = json.JSONDecoder().raw_decode, "", 1, 0
     for line in chain(table_lines(corpus.file, corpus.name)[0], [None]):
         text += f"{line or ''}\n"  # in place: an f-string of both would copy the text for each line
-        if (
-            line is not None and len(text) < 2 * tried_length
-        ):  # so that a value of many lines is not decoded at each of them
+        if line is not None and len(text) < 2 * tried_length:  # a value of many lines is not decoded at each of them
             continue
         counted = position = tried_length = 0
         while (position := _BETWEEN.match(text, position).end()) < len(text):  # type: ignore[union-attr]

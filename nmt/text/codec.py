@@ -57,7 +57,7 @@ UNNAMED = Direction()
 # The pieces before a term, before its translation and behind that (Dinu et al. 2019 use factors instead).
 TERM_PIECES = ("<term>", "<as>", "</term>")
 
-# The piece behind each earlier sentence that stands before a sentence
+# The piece before each earlier sentence, which stands behind a sentence
 CONTEXT_PIECE = "<context>"
 
 # The piece before the translation of a similar sentence (Bulte and Tezcan 2019), which stands behind a sentence

@@ -109,11 +109,8 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
     longest, mode = search.max_source_length, _glossary_mode(codec, search)
     texts = list(dict.fromkeys(chain.from_iterable(sentence.earlier for _, _, sentence, _ in keyed)))
     earlier = dict(zip(texts, codec.encode_source(texts), strict=True))  # a sentence stands before several others
-    all_similar = codec.encode_target(
-        [lower(s.similar, unit.direction.target) if lowers else s.similar for _, unit, s, lowers in keyed]
-    )
     encoded: list[EncodedSentence] = []
-    for (key, unit, sentence, lowers), ids, similar in zip(keyed, all_ids, all_similar, strict=True):
+    for (key, unit, sentence, lowers), ids in zip(keyed, all_ids, strict=True):
         place = unit.place or f"line {key.unit}"
         is_blank_text = len(ids) == codec.tags_before(ids)
         terms = sentence.terms
@@ -124,7 +121,8 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
             terms, marked = (), ids
         ids = marked
-        if similar:
+        if sentence.similar:
+            (similar,) = codec.encode_target([lower(sentence.similar, lowered) if lowered else sentence.similar])
             with_similar = codec.with_similar(ids, similar)
             ids = with_similar if len(with_similar) <= longest else ids
         if sentence.earlier and not is_blank_text:
