@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
     from nmt.scoring import Confidence, MetricScore
     from nmt.search.api import Scorer
-    from nmt.text.codec import Direction, TextCodec
+    from nmt.text.codec import TextCodec
+    from nmt.text.directions import Direction
     from nmt.text.subword import BOS, EOS, PAD
     from nmt.translate.translator import Translator
     from nmt.translate.units import Translation, Unit

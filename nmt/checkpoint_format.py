@@ -23,7 +23,8 @@ from safetensors import SafetensorError, safe_open
 from nmt.config import ModelConfig
 from nmt.errors import DamagedError, NmtError
 from nmt.files import Output
-from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.codec import TextCodec
+from nmt.text.text_config import TextConfig
 
 _T = TypeVar("_T")
 SUFFIX = ".safetensors"

@@ -12,7 +12,7 @@ from nmt.checkpoint_format import SUFFIX, read_codec, read_header
 from nmt.config import ModelConfig
 from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError
-from nmt.text.codec import TextConfig
+from nmt.text.text_config import TextConfig
 from nmt.training.records import METRICS, TRANSLATION_SCORES, MetricsFile
 
 # The most directions on a line; the JSON has all.

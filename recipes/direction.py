@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from nmt.checkpoint_format import read_codec
 from nmt.errors import NmtError
-from nmt.text.codec import TextConfig
 from nmt.text.languages import listed
+from nmt.text.text_config import TextConfig
 
 
 def languages_of(direction: str, text: TextConfig) -> tuple[str, str]:

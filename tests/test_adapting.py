@@ -7,7 +7,7 @@ import pytest
 from stand_ins import LONGER, Recipe
 
 from nmt.errors import NmtError
-from nmt.text.codec import TextConfig
+from nmt.text.text_config import TextConfig
 
 import adapted  # isort: skip # `stand_ins` has added its folder to the path
 import direction  # isort: skip

@@ -19,8 +19,8 @@ from nmt.files import digest_of_json, replaced_file
 from nmt.jobs.run import Run
 from nmt.jobs.source import Files
 from nmt.jobs.stream import Execution
-from nmt.text.codec import Direction
 from nmt.text.corpus import read_rows
+from nmt.text.directions import Direction
 from nmt.translate.pairs import Pair, Score
 from nmt.translate.rescoring import PairReader, RescoringJob
 from nmt.translate.setup import placed, settings_of

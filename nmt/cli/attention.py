@@ -24,7 +24,7 @@ def attention(
     """
     from nmt.pages.attention import attention_of, page_data
     from nmt.pages.page import page
-    from nmt.text.codec import Direction
+    from nmt.text.directions import Direction
 
     attentions = attention_of(checkpoint, source, target, Direction.of(source_lang, target_lang))
     with output_file(output, [checkpoint], suffix=".html") as file:

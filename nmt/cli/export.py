@@ -108,7 +108,7 @@ def argos(
     This command needs the extra ctranslate2: pip install '.\\[ctranslate2]' -c constraints.txt in the clone of nmt.
     """
     from nmt.interop.argos import export_argos
-    from nmt.text.codec import Direction
+    from nmt.text.directions import Direction
 
     direction = Direction.of(languages.source_lang, languages.target_lang)
     options = {"quantization": quantization, "direction": direction, "sentence_model": sentence_model}

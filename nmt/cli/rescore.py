@@ -22,7 +22,7 @@ def rescore(
     from nmt.checkpoint_format import read_text_config
     from nmt.jobs.run import Run, check_files, executing
     from nmt.jobs.source import Files
-    from nmt.text.codec import Direction
+    from nmt.text.directions import Direction
     from nmt.training.records import perplexity
     from nmt.translate.rescoring import PairReader, RescoringJob
     from nmt.translate.setup import placed, settings_of

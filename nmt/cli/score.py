@@ -19,7 +19,7 @@ from nmt.files import STDIO
 
 if TYPE_CHECKING:
     from nmt.scoring import MetricScore
-    from nmt.text.codec import Direction
+    from nmt.text.directions import Direction
 
 # The beginning of the files that WMT distributes.
 _SGML = re.compile(r"\s*<(\?xml|!doctype|mteval|dataset|refset|srcset|tstset|doc|seg)\b", re.IGNORECASE)
@@ -60,8 +60,8 @@ def score(
     """
     from nmt.corpora.reading import refuse_options, target_text
     from nmt.scoring import compared_scores, corpus_scores, sentence_scores
-    from nmt.text.codec import Direction
     from nmt.text.corpus import name_of
+    from nmt.text.directions import Direction
 
     if not reference:
         if not model or source is None or len(hypothesis) > 1:

@@ -22,12 +22,14 @@ from nmt.files import digest_of, loading
 from nmt.jobs.pool import map_in_order
 from nmt.jobs.source import File, Plan, make_plan
 from nmt.jobs.stream import Batch, Result, Row
-from nmt.text.codec import CONTEXT_PIECE, SIMILAR_PIECE, TERM_PIECES, Direction, Preparer, Side, TextCodec, TextConfig
+from nmt.text.codec import Preparer, Side, TextCodec
 from nmt.text.corpus import has_side, parallel_paths, read_lines, read_rows
+from nmt.text.directions import Direction
 from nmt.text.forms import endings_of
 from nmt.text.languages import CHINESE, MULTIPLE, base_language, listed, look_swapped
 from nmt.text.subword import UNK, Subword
 from nmt.text.terms import EDGES
+from nmt.text.text_config import CONTEXT_PIECE, SIMILAR_PIECE, TERM_PIECES, TextConfig
 from nmt.text.words import RAW_WORD, parse_pharaoh
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])

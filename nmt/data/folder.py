@@ -34,7 +34,9 @@ from nmt import __version__, console
 from nmt.data.arrays import EpochTokens, MixedOrder, Mixture, TokenArray
 from nmt.errors import DamagedError, NmtError
 from nmt.files import Output, digest_of, digest_of_json, loading, remove_partial_files, replaced_file
-from nmt.text.codec import Direction, TextCodec, TextConfig, load_subword
+from nmt.text.codec import TextCodec, load_subword
+from nmt.text.directions import Direction
+from nmt.text.text_config import TextConfig
 
 TRAIN = "train"
 OFFSET_TYPE = np.dtype("<i8")

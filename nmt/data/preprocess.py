@@ -34,11 +34,13 @@ from nmt.jobs.stream import Batch, Chunk, Execution, Job, Processor, Result
 from nmt.memories.matching import normalised
 from nmt.memories.memory import Memory
 from nmt.signals import held
-from nmt.text.codec import Direction, Side, TextCodec, TextConfig
+from nmt.text.codec import Side, TextCodec
 from nmt.text.corpus import is_regular, read_rows
+from nmt.text.directions import Direction
 from nmt.text.languages import listed
 from nmt.text.subword import UNK
 from nmt.text.terms import Term, TermSampler
+from nmt.text.text_config import TextConfig
 from nmt.text.words import parse_pharaoh
 
 _SHARD_PAIRS = 50_000

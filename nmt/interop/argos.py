@@ -21,8 +21,9 @@ from nmt.interop.ctranslate2 import specification
 from nmt.interop.foreign_files import ADVICE
 from nmt.interop.model_card import model_card
 from nmt.interop.sentencepiece_model import changed
-from nmt.text.codec import Direction, TextConfig
+from nmt.text.directions import Direction
 from nmt.text.languages import UNKNOWN, base_language
+from nmt.text.text_config import TextConfig
 
 _SUFFIX = ".onnx"
 _SERVE = "serve this one with nmt serve"

@@ -17,9 +17,10 @@ from nmt.interop.conversion import ForeignVocabulary, Languages, Settings, Tenso
 from nmt.interop.foreign_files import Inert, read_torch_file
 from nmt.model.architectures import weight_shapes
 from nmt.model.transformer import sinusoids
-from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.codec import TextCodec
 from nmt.text.corpus import read_lines
 from nmt.text.mapped import Mapped
+from nmt.text.text_config import TextConfig
 
 # fairseq's names for each weight of a layer in nmt, which joins some matrices. MarianMT in transformers has them, too.
 _WEIGHTS = {

@@ -25,11 +25,12 @@ from nmt.interop.sentencepiece_model import (
     nllb_tokenizer_json,
 )
 from nmt.interop.vocabulary_extension import new_languages, with_new_pieces
-from nmt.text.codec import RAW_TEXT, Placement, SubwordModel, TextCodec, TextConfig
+from nmt.text.codec import SubwordModel, TextCodec
 from nmt.text.corpus import read_lines
 from nmt.text.languages import MULTIPLE, english_name, matching
 from nmt.text.mapped import SPECIAL_PIECES, Mapped, language_tokens
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword, processor_of
+from nmt.text.text_config import RAW_TEXT, Placement, TextConfig
 
 _Json = Mapping[str, Any]
 # The files of a tokenizer.

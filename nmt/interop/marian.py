@@ -19,10 +19,11 @@ from nmt.data.vocabulary_map import entry
 from nmt.errors import NmtError
 from nmt.files import Output, read_bytes
 from nmt.interop.marian_files import ADVICE, Array, Stored, read_model, read_shortlist, read_yaml
-from nmt.text.codec import RAW_TEXT, TextCodec, TextConfig
+from nmt.text.codec import TextCodec
 from nmt.text.languages import MULTIPLE, matching
 from nmt.text.mapped import SPECIAL_PIECES, Mapped, language_tokens
 from nmt.text.subword import BOS, EOS, PAD, SILENT, UNK, processor_of
+from nmt.text.text_config import RAW_TEXT, TextConfig
 
 _LANGUAGES = re.compile(r"\.([a-z]{2,3}?)([a-z]{2,3})\.intgemm")  # as in model.enpt.intgemm.alphas.bin
 _CONFIG_BYTES = 10_000  # a larger YAML file is a vocabulary

@@ -10,10 +10,12 @@ from nmt.checkpoint_format import latest
 from nmt.config import Facts
 from nmt.console import listed
 from nmt.model.architectures import parameter_count
-from nmt.text.codec import Direction, TextCodec, TextConfig
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.languages import MULTIPLE
 from nmt.text.mapped import language_code
 from nmt.text.moses import WHOLE
+from nmt.text.text_config import TextConfig
 
 _FRONT_MATTER = "---\npipeline_tag: translation\nlibrary_name: {library}\ntags:\n- marian\n- nmt\n---\n"
 # Python code that loads a MarianMT model, and that translates prepared lines with it.

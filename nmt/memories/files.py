@@ -10,10 +10,11 @@ from nmt.corpora.reading import VERSION, kind_of, read_pairs, reasons
 from nmt.errors import OptionError, importing
 from nmt.files import digest_of, digest_of_json
 from nmt.memories.memory import Memory
-from nmt.text.codec import Direction, TextConfig
 from nmt.text.corpus import files_of
+from nmt.text.directions import Direction
 from nmt.text.languages import UNKNOWN, look_swapped
 from nmt.text.protected import Protected
+from nmt.text.text_config import TextConfig
 
 
 def open_memories(

@@ -11,7 +11,7 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.model.attention import recording
 from nmt.model.transformer import MultiHeadAttention
-from nmt.text.codec import Direction
+from nmt.text.directions import Direction
 from nmt.text.subword import with_bos, with_eos
 from nmt.translate.encoding import WIDTH_MULTIPLE
 from nmt.translate.pytorch_engine import PyTorchEngine

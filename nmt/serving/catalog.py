@@ -17,7 +17,8 @@ from nmt.memories.memory import Memory
 from nmt.serving.corrections import Corrections
 from nmt.serving.errors import UnknownNameError
 from nmt.serving.schema import Detection, Directions
-from nmt.text.codec import Direction, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of, listed, matching, public_codes
 from nmt.text.protected import Protected

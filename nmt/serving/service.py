@@ -17,7 +17,8 @@ from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import TranslateBody, check_text, search_config
 from nmt.serving.workers import Operation
 from nmt.text.casing import upper
-from nmt.text.codec import UNNAMED, Direction, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import UNNAMED, Direction
 from nmt.text.glossary import Glossary
 from nmt.text.icu import parse_icu
 from nmt.text.languages import has_spaces

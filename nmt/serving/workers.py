@@ -13,7 +13,7 @@ from nmt.files import digest_of
 from nmt.jobs.pool import worker_pool
 from nmt.pages.attention import attention_in, page_data
 from nmt.resources import share_cores
-from nmt.text.codec import Direction
+from nmt.text.directions import Direction
 from nmt.translate.encoding import EncodedSentence, in_batches
 from nmt.translate.job import Engine, load_engine
 from nmt.translate.pairs import EncodedPair, Score

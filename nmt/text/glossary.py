@@ -12,8 +12,9 @@ from typing import NamedTuple, Self
 from nmt import console
 from nmt.errors import NmtError
 from nmt.text.casing import capitalized, upper
-from nmt.text.codec import Direction, TextCodec
+from nmt.text.codec import TextCodec
 from nmt.text.corpus import name_of, opened, table_lines
+from nmt.text.directions import Direction
 from nmt.text.forms import Endings, are_forms
 from nmt.text.languages import UNSPACED_SCRIPT, has_spaces
 from nmt.text.subword import UNK

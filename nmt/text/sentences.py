@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from nmt.text.codec import Direction, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.protected import ProtectedSpan, Span
 from nmt.text.words import is_blank

@@ -17,7 +17,7 @@ from nmt.errors import NmtError, StoppedError
 from nmt.model.device import moved
 from nmt.model.transformer import Transformer
 from nmt.scoring import corpus_scores
-from nmt.text.codec import Direction
+from nmt.text.directions import Direction
 from nmt.training.records import Scores, Validation
 from nmt.training.state import Training
 from nmt.translate.calibration import LEAST_LINES, calibrate

@@ -18,7 +18,8 @@ from nmt.config import SearchConfig
 from nmt.errors import NmtError
 from nmt.search.api import Required
 from nmt.text.casing import lower
-from nmt.text.codec import Direction, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.glossary import FoundTerm
 from nmt.text.languages import has_spaces
 from nmt.text.protected import lacks, unprotected, with_protected

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from nmt.errors import NmtError, naming
-from nmt.text.codec import Direction, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.subword import BOS, EOS, PAD
 from nmt.text.words import AlignedWords, pharaoh
 from nmt.translate.alignment import SentencePair

@@ -9,7 +9,9 @@ from typing import Any, Literal, NamedTuple
 from nmt.errors import NmtError, naming
 from nmt.jobs.stream import Batch, Chunk, Place, Result, Row
 from nmt.model.device import device_type
-from nmt.text.codec import Direction, TextCodec, TextConfig
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
+from nmt.text.text_config import TextConfig
 from nmt.text.words import pharaoh
 from nmt.translate.alignment import PADDED_TOKENS
 from nmt.translate.encoding import longest_first

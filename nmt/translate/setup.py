@@ -14,10 +14,11 @@ from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.memories.memory import Memory
 from nmt.model.device import device_type, precision_of
-from nmt.text.codec import Direction, TextConfig
 from nmt.text.corpus import files_of
+from nmt.text.directions import Direction
 from nmt.text.glossary import Glossary
 from nmt.text.protected import Protected
+from nmt.text.text_config import TextConfig
 from nmt.translate.confidence import how_to_calibrate, read_calibrations, valid_for
 from nmt.translate.job import OutputForm, TranslationJob
 from nmt.translate.units import Cut, UnitMaker

@@ -8,7 +8,7 @@ from typing import Any
 from nmt.errors import NmtError, naming
 from nmt.jobs.source import UnitOfRow
 from nmt.jobs.stream import Place, Row
-from nmt.text.codec import Direction
+from nmt.text.directions import Direction
 from nmt.text.words import is_blank
 from nmt.translate.units import Unit, UnitMaker
 

@@ -8,7 +8,7 @@ from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.errors import naming
 from nmt.interop.hub import with_files
 from nmt.jobs.stream import Chunk, compute
-from nmt.text.codec import Direction
+from nmt.text.directions import Direction
 from nmt.text.protected import PROTECTED
 from nmt.translate.confidence import Calibration, read_calibrations, valid_for
 from nmt.translate.job import TranslationJob

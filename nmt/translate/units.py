@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from nmt.memories.matching import Match
 from nmt.memories.memory import AnyMemory, matches_of
-from nmt.text.codec import UNNAMED, Direction, TextConfig
+from nmt.text.directions import UNNAMED, Direction
 from nmt.text.glossary import FoundTerm, Glossary
 from nmt.text.languages import has_spaces
 from nmt.text.marked import MarkedText, Role, Token
@@ -21,6 +21,7 @@ from nmt.text.markup_projection import projected
 from nmt.text.markup_reading import written
 from nmt.text.protected import Protected, ProtectedSpan, Span, masked, within
 from nmt.text.sentences import gaps_between, sentence_spans
+from nmt.text.text_config import TextConfig
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, pharaoh
 
 

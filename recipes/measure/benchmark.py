@@ -61,10 +61,12 @@ from nmt.model.architectures import model_config
 from nmt.model.device import Runtime, set_up
 from nmt.resources import process_peak_mib
 from nmt.signals import cleaning_up
-from nmt.text.codec import Direction, TextCodec, TextConfig
+from nmt.text.codec import TextCodec
 from nmt.text.corpus import read_lines
+from nmt.text.directions import Direction
 from nmt.text.protected import Protected
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
+from nmt.text.text_config import TextConfig
 from nmt.training.ranks import join_ranks
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import flag_words

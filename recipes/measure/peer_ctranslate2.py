@@ -13,9 +13,10 @@ from pathlib import Path
 
 import ctranslate2
 
-from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.codec import TextCodec
 from nmt.text.corpus import read_lines
 from nmt.text.subword import Subword
+from nmt.text.text_config import TextConfig
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ line, as it is, and with the endings that the words of TEXT exchange, a text in 
 import re
 import sys
 
-from nmt.text.codec import Direction
 from nmt.text.corpus import read_lines, read_rows
+from nmt.text.directions import Direction
 from nmt.text.forms import Endings, are_forms, endings_of
 from nmt.text.glossary import FoundTerm, Glossary
 

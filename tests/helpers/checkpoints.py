@@ -19,10 +19,11 @@ from nmt.checkpoint_format import read_file, write_file
 from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.files import Output
-from nmt.text.codec import Placement, TextCodec, TextConfig
+from nmt.text.codec import TextCodec
 from nmt.text.markup_reading import parse
 from nmt.text.protected import Protected
 from nmt.text.subword import EOS, Subword
+from nmt.text.text_config import Placement, TextConfig
 from nmt.translate.encoding import by_sentence, encode
 from nmt.translate.translator import Translator
 from nmt.translate.units import Unit, UnitMaker

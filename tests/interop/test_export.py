@@ -35,9 +35,11 @@ from stand_ins import Recipe
 import nmt
 from nmt.interop.conversion import SPECIAL_PIECES
 from nmt.interop.ctranslate2 import specification
-from nmt.text.codec import Direction, Placement, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.mapped import Mapped
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword, with_eos
+from nmt.text.text_config import Placement
 
 
 def trained_and_exported(data: Path, folder: Path, *options: str) -> Path:

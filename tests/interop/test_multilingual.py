@@ -27,7 +27,8 @@ from test_export import Argos
 import nmt
 from nmt.checkpoint import build_model
 from nmt.interop.sentencepiece_model import changed, needed_pieces
-from nmt.text.codec import Direction, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.subword import BOS, EOS, PAD, UNK, with_bos, with_eos
 
 pytestmark = pytest.mark.xdist_group("transformers")  # so that one process of the suite imports its models

@@ -12,7 +12,8 @@ from commands import failed, run
 from conftest import invented_pairs
 
 import nmt
-from nmt.text.codec import Direction, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.subword import Subword
 
 LANGUAGES, TOKENS = ("en", "de"), ("<2en>", "<2de>")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nmt.memories.matching import Match, difference, normalised_parts
 from nmt.memories.memory import Memory, matches_of
-from nmt.text.codec import Direction
+from nmt.text.directions import Direction
 from nmt.text.protected import PROTECTED, Protected, ProtectedSpan
 from nmt.translate.units import Sentence, Unit, UnitMaker
 

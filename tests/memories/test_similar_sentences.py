@@ -10,9 +10,11 @@ from commands import failed, run
 from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
 from nmt.memories.memory import Memory
-from nmt.text.codec import SIMILAR_PIECE, Direction, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.protected import Protected
 from nmt.text.subword import Subword
+from nmt.text.text_config import SIMILAR_PIECE
 from nmt.text.words import NO_WORD
 from nmt.translate.encoding import encode
 from nmt.translate.units import Unit, UnitMaker

@@ -20,8 +20,8 @@ import nmt
 from nmt.locks import locked
 from nmt.pages.attention import attention_of
 from nmt.pages.page import page as made_page
-from nmt.text.codec import Placement
 from nmt.text.subword import BOS, EOS
+from nmt.text.text_config import Placement
 from nmt.translate.pytorch_engine import PyTorchEngine
 
 PAGE_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)

@@ -16,7 +16,8 @@ from conftest import invented_pairs
 from nmt.checkpoint import save_checkpoint
 from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
-from nmt.text.codec import Direction, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.subword import Subword
 from nmt.translate.encoding import encode
 from nmt.translate.units import Unit

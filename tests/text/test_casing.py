@@ -8,7 +8,7 @@ from checkpoints import TEXT_CONFIG
 from nmt.data.augmentation import in_title_case
 from nmt.data.corpora import RawPairs, augmented_pairs
 from nmt.text.casing import has_case, is_upper, lower, upper
-from nmt.text.codec import Direction
+from nmt.text.directions import Direction
 from nmt.text.glossary import Glossary
 
 # A text, and in capitals

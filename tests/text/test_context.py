@@ -13,9 +13,11 @@ from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
 from nmt.documents.document import ReadOptions
 from nmt.documents.sentences import Sentences
-from nmt.text.codec import CONTEXT_PIECE, Direction, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.protected import Protected
 from nmt.text.subword import Subword
+from nmt.text.text_config import CONTEXT_PIECE
 from nmt.text.words import NO_WORD
 from nmt.translate.encoding import encode
 from nmt.translate.units import Unit, UnitMaker

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from servers import Server, serving
 
 from nmt.errors import NmtError
-from nmt.text.codec import Direction
+from nmt.text.directions import Direction
 from nmt.text.glossary import FoundTerm, Glossary, with_terms
 from nmt.text.protected import Protected
 from nmt.translate.units import Unit, UnitMaker

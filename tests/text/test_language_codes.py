@@ -4,7 +4,7 @@ import pytest
 from checkpoints import TEXT_CONFIG, multilingual_codec
 
 from nmt.errors import NmtError
-from nmt.text.codec import Direction
+from nmt.text.directions import Direction
 from nmt.text.languages import code_named, english_name, matching, public_codes
 
 NLLB = [

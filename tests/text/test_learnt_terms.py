@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from nmt.checkpoint import load_checkpoint
 from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
-from nmt.text.codec import TERM_PIECES, Direction, TextCodec
+from nmt.text.codec import TextCodec
+from nmt.text.directions import Direction
 from nmt.text.forms import are_forms, base_forms, endings_of
 from nmt.text.glossary import Glossary
 from nmt.text.protected import Protected
 from nmt.text.subword import Subword
 from nmt.text.terms import Term
+from nmt.text.text_config import TERM_PIECES
 from nmt.translate.encoding import encode
 from nmt.translate.units import Unit, UnitMaker
 

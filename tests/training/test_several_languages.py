@@ -25,7 +25,7 @@ from nmt.data.folder import DataFolder
 from nmt.data.loader import make_micro_batch, make_update
 from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
-from nmt.text.codec import Direction
+from nmt.text.directions import Direction
 from nmt.text.subword import BOS, EOS, PAD
 from nmt.training.loss import TrainingLoss
 

@@ -13,8 +13,9 @@ import nmt
 from nmt.config import SearchConfig
 from nmt.data.sides import make_side
 from nmt.model.device import Runtime
-from nmt.text.codec import Direction, Placement
+from nmt.text.directions import Direction
 from nmt.text.subword import BOS, EOS, NEVER
+from nmt.text.text_config import Placement
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
 from nmt.translate.units import Unit
