@@ -1,5 +1,6 @@
 """Terms: phrases of a source line with their translations, which a model can read and learn to use."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -11,10 +12,14 @@ from nmt.text.words import RAW_WORD, AlignedWords
 
 LONGEST = 4  # words
 FREQUENT_WORDS = 100
-EDGES = "\"'“”„‚‘’«»‹›()[]{}.,;:!?…。、،؟¿¡"
+EDGES = "\"'“”„‚‘’«»‹›()[]{}.,;:!?…。、،؟¿¡\u00a0\u202f"
 # Pairs that get terms have up to so many. This share of the terms has another word as its translation, so that a model
 # learns to doubt a translation that does not fit.
 _MOST_TERMS, _WRONG = 3, 0.05
+# This share of the translations of one word stands in the base form, so that a model learns to inflect.
+_BASES = 0.5
+# What is elided before a word, as in l’article
+_ELIDED = re.compile(r"^\w{1,2}['’](?=\w)")
 
 
 class Term(NamedTuple):
@@ -59,7 +64,8 @@ def translation_of(
 class TermSampler:
     """Draws terms for sentence pairs from their word alignments.
 
-    Translations have the base forms of their words: those that are the most frequent in the target lines.
+    Translations are those of the pair, like terms of a glossary: without an elided word before them. Half of the single
+    words have their base form, which is the most frequent one in the target lines.
 
     Args:
         sources, targets: the lines of the pairs.
@@ -82,9 +88,14 @@ class TermSampler:
             start = stop - len(source[start:stop].lstrip(EDGES))
             translation = translation_of(target_words, alignment, first, last, self._frequent[1])
             if translation and all(stop <= term.start or term.stop <= start for term in terms):
-                words_of_base = (self._bases.get(word.lower(), word) for word in translation.split(" "))
                 wrong = draw.choice(self._words) if draw.random() < _WRONG else ""
-                terms.append(Term(start, stop, wrong or " ".join(words_of_base)))
+                terms.append(Term(start, stop, self._as_in_glossary(wrong or translation, draw)))
             if len(terms) == most:
                 break
         return sorted(terms)
+
+    def _as_in_glossary(self, phrase: str, draw: Random) -> str:
+        rest = _ELIDED.sub("", phrase)
+        if rest.split(" ")[0].lower() in self._bases:
+            phrase = rest
+        return self._bases.get(phrase.lower(), phrase) if draw.random() < _BASES else phrase

@@ -28,7 +28,7 @@ def main() -> None:
     bands = list(map(band_of, next(iter(files.values()))))
     print(f"{'similarity':>12}{'lines':>8}" + "".join(f"{Path(path).name:>24}" for path in files))
     for band in (*BANDS, None):
-        numbers = [n for n, of_line in enumerate(bands) if band in (of_line, None)]
+        numbers = [n for n, line_band in enumerate(bands) if band in (line_band, None)]
         cells = []
         for lines in files.values():
             texts = [json.loads(lines[n])["hypotheses"][0]["text"] for n in numbers]

@@ -1,5 +1,6 @@
 """Terms that a model has learnt to read: in the training text, in the forms of words, and in what is translated."""
 
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -19,7 +20,7 @@ from nmt.text.forms import are_forms, base_forms, endings_of
 from nmt.text.glossary import Glossary
 from nmt.text.protected import Protected
 from nmt.text.subword import Subword
-from nmt.text.terms import Term
+from nmt.text.terms import Term, TermSampler
 from nmt.text.text_config import TERM_PIECES
 from nmt.translate.encoding import encode
 from nmt.translate.units import Unit, UnitMaker
@@ -100,8 +101,11 @@ def test_the_words_of_a_line_with_terms_are_those_of_the_line(words: list[str], 
     place = data.draw(st.integers(0, len(words) - 1))
     start = len(" ".join([*words[:place], ""])) if place else 0
     marked = codec.with_terms(line, ids, [Term(start, start + len(words[place]), "a few")])
-    assert [word for word in codec.words("source", line, marked) if word >= 0] == codec.words("source", line, ids)
-    assert len(marked) > len(ids)
+    numbers = codec.words("source", line, marked)
+    ((_, translation),) = codec.marked_terms(marked)
+    assert {numbers[i] for i in translation} == {place}
+    of_line = [number for i, number in enumerate(numbers) if number >= 0 and i not in translation]
+    assert of_line == codec.words("source", line, ids)
 
 
 def written(folder: Path) -> list[str | Path]:
@@ -139,7 +143,37 @@ def test_a_share_of_the_training_pairs_gets_terms(tmp_path: Path) -> None:
         translations.add(data.codec.decode_target([line[start + 1 : stop]])[0])
     singular, plural = set(GERMAN), {f"{noun}n" for noun in GERMAN}
     assert len(translations & singular) > 20 and len(translations & plural) > 20
-    assert not {noun for noun in GERMAN if {noun, f"{noun}n"} <= translations}  # one form of each
+
+
+def test_translations_of_terms_are_those_of_a_glossary() -> None:
+    text = [*(f"{noun} {noun} {noun}s" for noun in NOUNS), "article article articles"]
+    sampler, draw = TermSampler(text, text), Random(1)
+    drawn = [
+        sampler.terms("two words", target, [(0, 0), (1, 0)], draw)[0].translation
+        for target in ("l’article", "articles", "d’hier")
+        for _ in range(100)
+    ]
+    counts = Counter(drawn[:100]), Counter(drawn[100:200]), Counter(drawn[200:])
+    assert counts[0]["article"] > 80
+    assert counts[1]["articles"] > 25 and counts[1]["article"] > 25
+    assert counts[2]["d’hier"] > 80  # the rest is no word of the text
+
+
+def test_pieces_that_can_be_copied_are_linked_to_the_translation_of_a_term(tmp_path: Path) -> None:
+    run("preprocess", *written(tmp_path), "--terms=1")
+    data = DataFolder.open(str(tmp_path / "data"))
+    split = data.split("train")
+    assert split.alignments
+    copied = 0
+    for line in range(100):
+        source, target = split.source[line].tolist(), split.target[line].tolist()
+        links = split.alignments[line].reshape(-1, 2).tolist()
+        translations = [i for _, translation in data.codec.marked_terms(source) for i in translation]
+        for i, j in links:
+            if i in translations and source[i] == target[j]:
+                assert [a for a, b in links if b == j] == [i]
+                copied += 1
+    assert copied > 100
 
 
 def test_without_terms_the_endings_are_stored_too(tmp_path: Path) -> None:
