@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from nmt.errors import NmtError
 from nmt.text.corpus import read_rows
 from nmt.text.languages import UNSPACED_SCRIPT
-from nmt.text.terms import EDGES, frequent_words, terms_in, translation_of
+from nmt.text.terms import EDGES, frequent_words, terms_in, translation_of, without_elision
 
 LEAST_LINES = 3
 LEAST_SHARE = 0.8
@@ -27,14 +27,16 @@ LEAST_SHARE = 0.8
 def terms(sources: Sequence[str], targets: Sequence[str], links: Sequence[str]) -> list[tuple[str, str, int, int]]:
     """Returns terms with their translations, the number of their lines, and how many of them have the translation."""
     frequent = frequent_words(sources), frequent_words(targets)
+    target_words = {word.strip(EDGES).lower() for line in targets for word in line.split()}
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for source, target, of_line in zip(sources, targets, links, strict=True):
+    for source, target, line_links in zip(sources, targets, links, strict=True):
         words = source.split()
-        pairs = [(i, j) for i, _, j in (link.partition("-") for link in of_line.rpartition("|||")[2].split())]
+        pairs = [(i, j) for i, _, j in (link.partition("-") for link in line_links.rpartition("|||")[2].split())]
         pairs = [(int(i), int(j)) for i, j in pairs]
         for first, last in terms_in(words, frequent[0]):
             term = " ".join(words[first : last + 1]).strip(EDGES)
-            counts[term][translation_of(target.split(), pairs, first, last, frequent[1])] += 1
+            translation = translation_of(target.split(), pairs, first, last, frequent[1])
+            counts[term][without_elision(translation, target_words)] += 1
     glossary = []
     for term, translations in counts.items():
         (translation, times), lines = translations.most_common(1)[0], translations.total()

@@ -33,6 +33,11 @@ def test_a_term_needs_three_lines_and_one_translation_in_four_of_five(monkeypatc
     assert glossary_of([*lines, line("vessel", "bateau")], monkeypatch) == []
 
 
+def test_an_elided_word_is_no_part_of_a_translation(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [("the annex", "dans l’annexe, dans", "1-1")] * 2 + [("the annex", "dans une annexe", "1-2")]
+    assert glossary_of(lines, monkeypatch) == [("annex", "annexe", 3, 3)]
+
+
 def test_the_output_is_a_glossary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -482,26 +482,14 @@ class Encoder(Processor):
 def _aligned_pieces(
     codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, target: Ids, begins: tuple[int, int]
 ) -> Ids:
-    """Returns numbers of linked source and target pieces, in turn; `begins` counts what comes before the pieces.
-
-    A target piece that stands in the translation of a term behind one of its words is linked to that piece alone.
-    """
+    """Returns numbers of linked source and target pieces, in turn; `begins` counts what comes before the pieces."""
     if not pairs.alignments[pair]:
         return []
     source_words = codec.words("source", pairs.source[pair], source)
     target_words = codec.words("target", pairs.target[pair], target)
     linked = set(parse_pharaoh(pairs.alignments[pair]))
-    copies = dict[int, int]()
-    for term, translation in codec.marked_terms(source):
-        words = {source_words[i] for i in term}
-        behind = source[translation.start : translation.stop]
-        for j, (piece, word) in enumerate(zip(target, target_words, strict=True)):
-            if piece in behind and any((source_word, word) in linked for source_word in words):
-                copies[j] = translation.start + behind.index(piece)
-    pieces = product(enumerate(source_words), enumerate(target_words))
-    links = [(i, j) for (i, a), (j, b) in pieces if (a, b) in linked and j not in copies]
-    links += [(i, j) for j, i in copies.items()]
-    return [number for i, j in links for number in (begins[0] + i, begins[1] + j)]
+    pieces = product(enumerate(source_words, begins[0]), enumerate(target_words, begins[1]))
+    return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
 
 
 @dataclass(frozen=True)

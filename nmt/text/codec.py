@@ -182,11 +182,6 @@ class TextCodec:
                 done = stop
         return [*marked, *ids[done:]]
 
-    def marked_terms(self, ids: Sequence[int]) -> list[tuple[range, range]]:
-        """Returns the positions of each term, and of its translation, in the ids of a source line."""
-        marks = [[i for i, id_ in enumerate(ids) if id_ == mark] for mark in (self._term, self._as, self._end)]
-        return [(range(a + 1, b), range(b + 1, c)) for a, b, c in zip(*marks, strict=True)]
-
     def with_context(self, ids: Sequence[int], earlier: Sequence[Sequence[int]]) -> list[int]:
         """Returns the ids of a source line and behind them those of earlier ones, the last one first.
 
@@ -272,20 +267,13 @@ class TextCodec:
         return re.findall(r"\s*\S+", line, re.ASCII), words_of_pieces(pieces, line)
 
     def words(self, side: Side, line: str, ids: Iterable[int]) -> list[int]:
-        """Returns the number of the word of a raw line that each id belongs to, or NO_WORD.
-
-        The ids of a term's translation belong to the last word of the term.
-        """
+        """Returns the number of the word of a raw line that each id belongs to, or NO_WORD."""
         in_order, of_languages = list(ids), {EOS, *self._tokens[side]}
         of_text = list(self._is_text(in_order)) if side == "source" else [True] * len(in_order)
         of_text = [is_text and id_ not in of_languages for id_, is_text in zip(in_order, of_text, strict=True)]
         subword = self.source if side == "source" else self.target
         words = iter(words_of_pieces(subword.pieces(compress(in_order, of_text)), line))
-        numbers = [next(words) if is_text else NO_WORD for is_text in of_text]
-        if side == "source":
-            for term, translation in self.marked_terms(in_order):
-                numbers[translation.start : translation.stop] = [numbers[term[-1]]] * len(translation)
-        return numbers
+        return [next(words) if is_text else NO_WORD for is_text in of_text]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration and the subword models as plain data; `target_model` is None if both share one."""

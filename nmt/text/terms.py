@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import pairwise
 from random import Random
 from typing import NamedTuple
@@ -18,7 +18,6 @@ EDGES = "\"'“”„‚‘’«»‹›()[]{}.,;:!?…。、،؟¿¡\u00a0\u202
 _MOST_TERMS, _WRONG = 3, 0.05
 # This share of the translations of one word stands in the base form, so that a model learns to inflect.
 _BASES = 0.5
-# What is elided before a word, as in l’article
 _ELIDED = re.compile(r"^\w{1,2}['’](?=\w)")
 
 
@@ -61,6 +60,16 @@ def translation_of(
     return "" if edges & frequent else phrase
 
 
+def without_elision(phrase: str, words: Container[str]) -> str:
+    """Returns a phrase without an elided word before it, such as the article of l’article.
+
+    Args:
+        words: those of the language, in lower case; the rest of the phrase begins with one of them.
+    """
+    rest = _ELIDED.sub("", phrase)
+    return rest if rest.split(" ")[0].lower() in words else phrase
+
+
 class TermSampler:
     """Draws terms for sentence pairs from their word alignments.
 
@@ -95,7 +104,5 @@ class TermSampler:
         return sorted(terms)
 
     def _as_in_glossary(self, phrase: str, draw: Random) -> str:
-        rest = _ELIDED.sub("", phrase)
-        if rest.split(" ")[0].lower() in self._bases:
-            phrase = rest
+        phrase = without_elision(phrase, self._bases)
         return self._bases.get(phrase.lower(), phrase) if draw.random() < _BASES else phrase

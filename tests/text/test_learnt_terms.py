@@ -101,11 +101,8 @@ def test_the_words_of_a_line_with_terms_are_those_of_the_line(words: list[str], 
     place = data.draw(st.integers(0, len(words) - 1))
     start = len(" ".join([*words[:place], ""])) if place else 0
     marked = codec.with_terms(line, ids, [Term(start, start + len(words[place]), "a few")])
-    numbers = codec.words("source", line, marked)
-    ((_, translation),) = codec.marked_terms(marked)
-    assert {numbers[i] for i in translation} == {place}
-    of_line = [number for i, number in enumerate(numbers) if number >= 0 and i not in translation]
-    assert of_line == codec.words("source", line, ids)
+    assert [word for word in codec.words("source", line, marked) if word >= 0] == codec.words("source", line, ids)
+    assert len(marked) > len(ids)
 
 
 def written(folder: Path) -> list[str | Path]:
@@ -157,23 +154,6 @@ def test_translations_of_terms_are_those_of_a_glossary() -> None:
     assert counts[0]["article"] > 80
     assert counts[1]["articles"] > 25 and counts[1]["article"] > 25
     assert counts[2]["d’hier"] > 80  # the rest is no word of the text
-
-
-def test_pieces_that_can_be_copied_are_linked_to_the_translation_of_a_term(tmp_path: Path) -> None:
-    run("preprocess", *written(tmp_path), "--terms=1")
-    data = DataFolder.open(str(tmp_path / "data"))
-    split = data.split("train")
-    assert split.alignments
-    copied = 0
-    for line in range(100):
-        source, target = split.source[line].tolist(), split.target[line].tolist()
-        links = split.alignments[line].reshape(-1, 2).tolist()
-        translations = [i for _, translation in data.codec.marked_terms(source) for i in translation]
-        for i, j in links:
-            if i in translations and source[i] == target[j]:
-                assert [a for a, b in links if b == j] == [i]
-                copied += 1
-    assert copied > 100
 
 
 def test_without_terms_the_endings_are_stored_too(tmp_path: Path) -> None:
