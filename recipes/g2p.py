@@ -68,11 +68,11 @@ def links(words: Sequence[Sequence[str]], pronunciations: Sequence[Sequence[str]
         places = [viterbi(word[1:], phonemes, score) for word, phonemes in zip(words, pronunciations, strict=True)]
         linked = [
             (word[1 + i], phoneme)
-            for word, phonemes, of_word in zip(words, pronunciations, places, strict=True)
-            for i, phoneme in zip(of_word, phonemes, strict=True)
+            for word, phonemes, word_places in zip(words, pronunciations, places, strict=True)
+            for i, phoneme in zip(word_places, phonemes, strict=True)
         ]
         counts, totals = Counter(linked), Counter(letter for letter, _ in linked)
-    return [" ".join(f"{i + 1}-{j}" for j, i in enumerate(of_word)) for of_word in places]
+    return [" ".join(f"{i + 1}-{j}" for j, i in enumerate(word_places)) for word_places in places]
 
 
 def split(corpus: str, run: Path, languages: list[str]) -> None:

@@ -136,8 +136,8 @@ class _Aligner(Processor):
         """Returns the beads that a person has decided on. Raises NmtError if they are about other sentences."""
         beads = self._job.decisions.get((source.path, target.path), ())
         spans = [bead[:2] for bead in beads], [bead[2:4] for bead in beads]
-        for side, of_side in zip((source, target), spans, strict=True):
-            if [i for span in of_side for i in range(*span)] != list(range(len(side.texts))):
+        for side, side_spans in zip((source, target), spans, strict=True):
+            if [i for span in side_spans for i in range(*span)] != list(range(len(side.texts))):
                 problem = f"--decisions {self._job.config.decisions} is not about {side.path} as it is now"
                 raise NmtError(f"{problem}; give the documents that were aligned, or align them again")
         return beads

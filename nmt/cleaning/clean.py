@@ -158,8 +158,8 @@ def clean(
         reasons, hashes = np.zeros(folder.plan.rows, np.int8), np.zeros(folder.plan.rows, np.uint64)
         first = 0
         for shard, result in folder.results():
-            of_shard = slice(first, first := first + shard.rows)
-            reasons[of_shard], hashes[of_shard] = result.arrays["reasons"], result.arrays["hashes"]
+            shard_slice = slice(first, first := first + shard.rows)
+            reasons[shard_slice], hashes[shard_slice] = result.arrays["reasons"], result.arrays["hashes"]
         if config.max_copies:
             _drop_copies(reasons, hashes, config.max_copies)
         if config.score_with:
@@ -238,8 +238,8 @@ def _score(
     if not sides[0].exists():
         folder.data.mkdir(exist_ok=True)
         with _opened([("--dest", str(path)) for path in sides]) as opened:
-            for _, _, rows, of_shard in _judged(folder, reasons):
-                _write_rows(rows, of_shard, opened, [], config)
+            for _, _, rows, shard_slice in _judged(folder, reasons):
+                _write_rows(rows, shard_slice, opened, [], config)
     files = list(map(str, sides))
     scores = dual_scores(config, files, folder.data, runtime, execution)
     limit = threshold(scores, config.keep or 1.0) if config.min_score is None else config.min_score
@@ -255,9 +255,9 @@ def _write(folder: JobFolder, reasons: np.ndarray, outputs: Outputs, summary: Su
     # The first output is renamed last: if it is there, all of them are.
     with _opened(outputs[:sides]) as kept:
         with _opened(outputs[sides:]) as rejected, console.Progress("Writing", folder.plan.rows, "pair") as progress:
-            for shard, result, rows, of_shard in _judged(folder, reasons):
-                _write_rows(rows, of_shard, kept, rejected, config)
-                summary.add(shard, result, rows, of_shard)
+            for shard, result, rows, shard_slice in _judged(folder, reasons):
+                _write_rows(rows, shard_slice, kept, rejected, config)
+                summary.add(shard, result, rows, shard_slice)
                 progress.advance(shard.rows)
         report(summary)
         if not any(summary.kept):

@@ -83,15 +83,15 @@ class Pairs:
         self.measures = [measure(lines, lang) for lines, lang in zip(sides, config.languages, strict=True)]
         self.alive = np.ones(len(sides[0]), bool)
 
-    def largest(self, of_side: Callable[[Measures], np.ndarray]) -> np.ndarray:
+    def largest(self, quantity: Callable[[Measures], np.ndarray]) -> np.ndarray:
         """Returns the larger number of the two sides; [L]."""
-        return np.maximum.reduce(list(map(of_side, self.measures)))
+        return np.maximum.reduce(list(map(quantity, self.measures)))
 
-    def largest_of_lines(self, of_line: Callable[[str, str], float]) -> np.ndarray:
-        """Returns the larger of `of_line(line, language)` of both sides; 0 for pairs that a rule has dropped; [L]."""
+    def largest_of_lines(self, quantity: Callable[[str, str], float]) -> np.ndarray:
+        """Returns the larger of `quantity(line, language)` of both sides; 0 for pairs that a rule has dropped; [L]."""
         values = np.zeros(len(self.alive))
         for index in np.flatnonzero(self.alive):
-            values[index] = max(map(of_line, (lines[index] for lines in self.composed), self.languages))
+            values[index] = max(map(quantity, (lines[index] for lines in self.composed), self.languages))
         return values
 
     def in_other_language(self) -> np.ndarray:

@@ -94,7 +94,7 @@ def _show(summary: "Summary") -> None:
     rows = {reason_in_words(reason, summary.config): [n[reason] for n in summary.counts] for reason in REASONS}
     for name, counts in (rows | {"kept": summary.kept}).items():
         if any(counts) or name == "kept":
-            of_corpora = map("{:,}".format, counts if corpora else [])
-            table.add_row(name, *of_corpora, f"{sum(counts):,}", f"{sum(counts) / total:.1%}")
+            corpus_counts = map("{:,}".format, counts if corpora else [])
+            table.add_row(name, *corpus_counts, f"{sum(counts):,}", f"{sum(counts) / total:.1%}")
     outputs = summary.config.rejected, summary.config.page
     Console(width=max(Console().width, 100), stderr=STDIO in outputs).print(table)

@@ -147,7 +147,7 @@ def _print_estimate(
     pairs = encode_pairs(engine.codec, [Pair(old, (Target(new),), direction) for old, new in rows])
     score = partial(engine.score, alignments=False)
     scores = in_batches(score, pairs, [pair.tokens for pair in pairs], PADDED_TOKENS[engine.device])
-    translations = [Translation(row[1], 0.0, [], of_row.log_probs) for row, (of_row,) in zip(rows, scores, strict=True)]
+    translations = [Translation(row[1], 0.0, [], score.log_probs) for row, (score,) in zip(rows, scores, strict=True)]
     values = [calibration.of(row[0], each) for row, each in zip(rows, translations, strict=True)]
     estimate = 100 * sum(values) / len(values)
     # Both the lines here and those of the calibration are a sample.
@@ -224,19 +224,19 @@ def _print_sentences(scores: Mapping[str, list["MetricScore"]], as_json: bool) -
         return
     for first, *_ in scores.values():
         console.info(f"{first.name} {first.signature}")
-    for of_sentence in zip(*scores.values(), strict=True):
-        print("\t".join(f"{score.score:.2f}" for score in of_sentence))
+    for line_scores in zip(*scores.values(), strict=True):
+        print("\t".join(f"{score.score:.2f}" for score in line_scores))
 
 
 def _print_table(names: list[str], scores: list[list["MetricScore"]]) -> None:
     """Prints a table with a row for each system and columns for each metric, and then the signatures of the metrics."""
     columns = [["hypothesis", *names]]
-    for of_metric in zip(*scores, strict=True):
-        columns.append([of_metric[0].name, *(f"{score.score:.2f}" for score in of_metric)])
-        if intervals := [score.confidence for score in of_metric if score.confidence]:
+    for metric_scores in zip(*scores, strict=True):
+        columns.append([metric_scores[0].name, *(f"{score.score:.2f}" for score in metric_scores)])
+        if intervals := [score.confidence for score in metric_scores if score.confidence]:
             columns.append(["95% confidence", *(f"{c.low:.2f} to {c.high:.2f}" for c in intervals)])
-        if any(score.p_value is not None for score in of_metric):
-            columns.append(["p", *("-" if s.p_value is None else f"{s.p_value:.4f}" for s in of_metric)])
+        if any(score.p_value is not None for score in metric_scores):
+            columns.append(["p", *("-" if s.p_value is None else f"{s.p_value:.4f}" for s in metric_scores)])
     widths = [max(map(len, column)) for column in columns]
     for row in zip(*columns, strict=True):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

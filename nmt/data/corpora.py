@@ -114,15 +114,15 @@ class RawPairs(NamedTuple):
 
 def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Sequence[Sequence[Corpus]]) -> None:
     """Checks the text of all splits: the files that the plan lists, and the corpora of the other splits."""
-    others = [corpus for of_split in splits for corpus in of_split]
-    of_others = make_plan([corpus.paths for corpus in others], sys.maxsize).segments
-    valid = [[file.digest for file in files] for files in of_others[: len(splits[0])]]
-    of_train = zip(train, plan.segments, strict=True)
-    same = [each.prefix for each, files in of_train if [file.digest for file in files[:2]] in valid]
+    others = [corpus for split_corpora in splits for corpus in split_corpora]
+    other_segments = make_plan([corpus.paths for corpus in others], sys.maxsize).segments
+    valid = [[file.digest for file in files] for files in other_segments[: len(splits[0])]]
+    train_segments = zip(train, plan.segments, strict=True)
+    same = [each.prefix for each, files in train_segments if [file.digest for file in files[:2]] in valid]
     for prefix in dict.fromkeys(same):
         console.warn(f"--valid {config.valid} has the same text as --train {prefix}, so it measures no quality")
     flags, checked = "the files" if config.languages else "--source-lang and --target-lang", set[frozenset[str]]()
-    for corpus, (source, target, *_) in zip((*train, *others), (*plan.segments, *of_others), strict=True):
+    for corpus, (source, target, *_) in zip((*train, *others), (*plan.segments, *other_segments), strict=True):
         if not source.lines:
             raise NmtError(f"{source.path} and {target.path} have no lines; check how the corpus was made")
         files = frozenset((source.path, target.path))
@@ -211,7 +211,7 @@ def augmented_pairs(pairs: RawPairs, seed: int, text: TextConfig) -> RawPairs:
         alignment if alignment and (pair[0] != pair[1] or pair == was) and all(map(_keeps_words, was, pair)) else ""
         for alignment, was, pair in zip(pairs.alignments, old, new, strict=True)
     ]
-    source = [" ".join([*of_line, pair[0]]) for of_line, pair in zip(tags, new, strict=True)]
+    source = [" ".join([*line_tags, pair[0]]) for line_tags, pair in zip(tags, new, strict=True)]
     return pairs._replace(source=source, target=[target for _, target in new], alignments=alignments)
 
 
@@ -348,8 +348,8 @@ def _sample_of_files(
     """
     files = {
         file.digest: (file, lang)
-        for corpus, of_corpus in zip(train, plan.segments, strict=True)
-        for file, lang in zip(of_corpus[:2], corpus.direction, strict=True)
+        for corpus, segment in zip(train, plan.segments, strict=True)
+        for file, lang in zip(segment[:2], corpus.direction, strict=True)
     }
     total = sum(file.lines for file, _ in files.values())
     share = min(1.0, config.subword_sample * len(text.languages) / total)

@@ -385,8 +385,8 @@ class SplitWriter(ExitStack):
     @property
     def meta(self) -> SplitMeta:
         """The description of what was written so far."""
-        (source, target, *_), (of_source, of_target) = self._totals, self._encodings
-        return SplitMeta(self.pairs, source, target, of_source, of_target)
+        (source, target, *_), (source_encodings, target_encodings) = self._totals, self._encodings
+        return SplitMeta(self.pairs, source, target, source_encodings, target_encodings)
 
 
 def write_models(folder: Path, codec: TextCodec) -> None:

@@ -95,9 +95,9 @@ class Update:
 def _piece_alignment(links: Sequence[Arrays], source: Sequence[Block], target: Sequence[Block]) -> PieceAlignment:
     """Returns the alignment of a padded micro-batch; links are numbers of a source and a target piece, in turn."""
     indices, shares, start = [], [], 0
-    for of_block, source_block, target_block in zip(links, source, target, strict=True):
-        for of_sentence in of_block:
-            i, j = of_sentence.astype(np.int64).reshape(-1, 2).T
+    for block_links, source_block, target_block in zip(links, source, target, strict=True):
+        for sentence_links in block_links:
+            i, j = sentence_links.astype(np.int64).reshape(-1, 2).T
             indices.append(start + j * source_block.width + i)
             shares.append(1 / np.bincount(j)[j])
             start += target_block.width * source_block.width

@@ -141,8 +141,8 @@ def _hashes(keys_C: np.ndarray, starts_L: np.ndarray) -> np.ndarray:
     """Returns a polynomial of the keys of each line that are not 0, modulo 2^64."""
     counted_C = np.cumsum(keys_C > 0)
     before_L = np.concatenate(([0], counted_C))[starts_L]
-    of_line_C = np.repeat(before_L, np.diff(np.append(starts_L, len(keys_C))))
-    ranks_C = counted_C - of_line_C
+    offsets_C = np.repeat(before_L, np.diff(np.append(starts_L, len(keys_C))))
+    ranks_C = counted_C - offsets_C
     powers = np.ones(int(ranks_C.max(initial=0)) + 1, np.uint64)
     with np.errstate(over="ignore"):
         np.multiply.accumulate(np.full(len(powers) - 1, 0x9E3779B97F4A7C15, np.uint64), out=powers[1:])

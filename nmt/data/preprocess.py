@@ -115,8 +115,8 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
             return
         merged, leaks = _merge_training(folder, codec, config, train)
         done = {TRAIN: merged}
-        for name, of_split in splits.items():
-            done[name] = _encode_split(folder.data, name, of_split, codec)
+        for name, split_corpora in splits.items():
+            done[name] = _encode_split(folder.data, name, split_corpora, codec)
         if not codec.config.endings:  # --like has those of its own corpus
             codec.config = replace(codec.config, endings=corpora.source_endings(config, folder.plan, train))
         complete(folder.data, codec, done, config.to_dict())
@@ -220,9 +220,11 @@ def _other_splits(config: DataConfig, text: TextConfig, train: Sequence[Corpus])
     splits, trained = {}, dict.fromkeys(corpus.direction for corpus in train if not corpus.is_copy)
     for name, prefix in prefixes.items():
         flag = "--valid" if name == "valid" else "--test"
-        of_split = corpora.corpora_of(config, text, flag, [prefix])
-        splits[name] = [corpus for corpus in of_split if corpus.direction in trained]
-        missing = [str(direction) for direction in trained if direction not in {each.direction for each in of_split}]
+        split_corpora = corpora.corpora_of(config, text, flag, [prefix])
+        splits[name] = [corpus for corpus in split_corpora if corpus.direction in trained]
+        missing = [
+            str(direction) for direction in trained if direction not in {each.direction for each in split_corpora}
+        ]
         if not splits[name]:
             raise NmtError(f"{flag} {prefix} has no files for the directions of --train, {', '.join(missing):.200}")
         if missing:
@@ -275,28 +277,28 @@ def _merge_training(
     return replace(meta, mixture=mixture), leaks
 
 
-def _described(meta: SplitMeta, codec: TextCodec, of_split: Sequence[Corpus], sizes: Sequence[int]) -> SplitMeta:
+def _described(meta: SplitMeta, codec: TextCodec, split_corpora: Sequence[Corpus], sizes: Sequence[int]) -> SplitMeta:
     """Returns the description of a split with its corpora, of which these numbers of pairs are."""
-    meta = replace(meta, corpora=tuple(corpus.prefix for corpus in of_split))
+    meta = replace(meta, corpora=tuple(corpus.prefix for corpus in split_corpora))
     if not codec.config.languages:
         return meta
-    return replace(meta, directions=tuple(" ".join(corpus.direction) for corpus in of_split), sizes=tuple(sizes))
+    return replace(meta, directions=tuple(" ".join(corpus.direction) for corpus in split_corpora), sizes=tuple(sizes))
 
 
-def _encode_split(folder: Path, name: str, of_split: Sequence[Corpus], codec: TextCodec) -> SplitMeta:
+def _encode_split(folder: Path, name: str, split_corpora: Sequence[Corpus], codec: TextCodec) -> SplitMeta:
     """Encodes a split without dropping pairs, and stores its raw text."""
     encoder, ends = Encoder(codec), []
     with (
-        SplitWriter(folder, name, codec.config, raw=[corpus.direction for corpus in of_split]) as split,
+        SplitWriter(folder, name, codec.config, raw=[corpus.direction for corpus in split_corpora]) as split,
         console.Progress(f"Encoding {name}", None, "pair") as progress,
     ):
-        for corpus in of_split:
+        for corpus in split_corpora:
             for pairs in raw_pairs(read_rows(*corpus.paths), direction=corpus.direction):
                 split.append(*columns_of(encoder(pairs)))
                 split.append_raw(pairs.source, pairs.target, corpus.direction)
                 progress.advance(len(pairs.source))
             ends.append(split.pairs)
-    return _described(split.meta, codec, of_split, np.diff(ends, prepend=0).tolist())
+    return _described(split.meta, codec, split_corpora, np.diff(ends, prepend=0).tolist())
 
 
 def dropped_in_words(dropped: Mapping[str, int], config: DataConfig) -> str:

@@ -189,8 +189,8 @@ def _forms(plural_forms: str) -> list[Literal["one", "singular", "plural"]]:
     match = re.match(r"\s*nplurals\s*=\s*([1-9])\s*;\s*plural\s*=\s*([^;]+)", plural_forms)
     if not match:
         raise ValueError
-    of_zero, singular, *others = map(c2py(match[2]), range(1000))
-    kind: Literal["one", "singular", "plural"] = "singular" if singular in (of_zero, *others) else "one"
+    zero_form, singular, *others = map(c2py(match[2]), range(1000))
+    kind: Literal["one", "singular", "plural"] = "singular" if singular in (zero_form, *others) else "one"
     return [kind if form == singular != others[0] else "plural" for form in range(int(match[1]))]
 
 

@@ -55,9 +55,9 @@ def _files(paths: Sequence[str], output: str | None, form: str | None, target_la
         return [(path, written)]
     files = list(_tree(paths, output, form))
     inputs = {identity(path): path for path, _ in files if os.path.exists(path)}
-    of_output: dict[str, str] = {}
+    path_by_output: dict[str, str] = {}
     for path, written in files:
-        if (other := of_output.setdefault(os.path.realpath(written), path)) != path:
+        if (other := path_by_output.setdefault(os.path.realpath(written), path)) != path:
             raise NmtError(f"{other} and {path} would both be written to {written}; translate them separately")
         if same := inputs.get(identity(written)):
             raise NmtError(f"--output {written} is the same file as the input {same}; choose another folder")

@@ -80,8 +80,8 @@ class Memory:
     def exact(self, sentence: Sequence[str]) -> Match | None:
         """Returns a pair whose target translates a sentence, given in parts, perhaps with other values."""
         arrays = self._arrays
-        of_rest, key = _keys(sentence)
-        first, last = (int(arrays["rests"].searchsorted(of_rest, side)) for side in ("left", "right"))
+        rest_hash, key = _keys(sentence)
+        first, last = (int(arrays["rests"].searchsorted(rest_hash, side)) for side in ("left", "right"))
         same = first + int(arrays["keys"][first:last].searchsorted(key))
         places = [same] if same < last and arrays["keys"][same] == key else range(first, min(last, first + ALIKE))
         pairs = (self._pair(int(arrays["pairs"][place])) for place in places)
@@ -179,14 +179,14 @@ def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str,
             for values, key in zip((rests, keys), _keys(parts), strict=True):
                 values.append(int(key))
             array("Q", [word << 32 | number for word in _words(sentence)]).tofile(entries)
-    of_rests, of_keys, of_lengths = map(np.array, (rests, keys, lengths))
-    last = len(keys) - 1 - np.unique(of_keys[::-1], return_index=True)[1]  # of pairs with equal sources
-    kept = last[np.lexsort((last, of_lengths[last]))]
-    by_key = np.lexsort((of_keys[kept], of_rests[kept]))
+    rests_A, keys_A, lengths_A = map(np.array, (rests, keys, lengths))
+    last = len(keys) - 1 - np.unique(keys_A[::-1], return_index=True)[1]  # of pairs with equal sources
+    kept = last[np.lexsort((last, lengths_A[last]))]
+    by_key = np.lexsort((keys_A[kept], rests_A[kept]))
     begins = 2 * kept[:, None] + np.arange(3)
     words, starts = _sorted_words(folder / "entries", kept, len(keys))
-    arrays = {"lengths": of_lengths[kept], "edges": np.array(edges)[begins], "pairs": by_key.astype(np.uint32)}
-    arrays |= {"rests": of_rests[kept][by_key], "keys": of_keys[kept][by_key], "words": words, "starts": starts}
+    arrays = {"lengths": lengths_A[kept], "edges": np.array(edges)[begins], "pairs": by_key.astype(np.uint32)}
+    arrays |= {"rests": rests_A[kept][by_key], "keys": keys_A[kept][by_key], "words": words, "starts": starts}
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values)
 

@@ -82,12 +82,12 @@ class Counts(NamedTuple):
 
 def evalb(pairs: Iterable[tuple[Node, Node | None]]) -> tuple[Counts, Counts]:
     """Returns counts over all pairs, and over those of at most SHORT words; None is an unbalanced test tree."""
-    of_all, of_short = list[Counts](), list[Counts]()
+    all_counts, short_counts = list[Counts](), list[Counts]()
     for gold, test in pairs:
-        of_all.append(sentence_counts(gold, test))
+        all_counts.append(sentence_counts(gold, test))
         if sum(word.tag != EMPTY for word in words_of(gold)) <= SHORT:
-            of_short.append(of_all[-1])
-    everything, short = (Counts(*map(sum, zip(*counts, strict=True))) for counts in (of_all, of_short))
+            short_counts.append(all_counts[-1])
+    everything, short = (Counts(*map(sum, zip(*counts, strict=True))) for counts in (all_counts, short_counts))
     return everything, short
 
 

@@ -268,12 +268,12 @@ class TextCodec:
 
     def words(self, side: Side, line: str, ids: Iterable[int]) -> list[int]:
         """Returns the number of the word of a raw line that each id belongs to, or NO_WORD."""
-        in_order, of_languages = list(ids), {EOS, *self._tokens[side]}
-        of_text = list(self._is_text(in_order)) if side == "source" else [True] * len(in_order)
-        of_text = [is_text and id_ not in of_languages for id_, is_text in zip(in_order, of_text, strict=True)]
+        in_order, language_tokens = list(ids), {EOS, *self._tokens[side]}
+        text_flags = list(self._is_text(in_order)) if side == "source" else [True] * len(in_order)
+        text_flags = [is_text and id_ not in language_tokens for id_, is_text in zip(in_order, text_flags, strict=True)]
         subword = self.source if side == "source" else self.target
-        words = iter(words_of_pieces(subword.pieces(compress(in_order, of_text)), line))
-        return [next(words) if is_text else NO_WORD for is_text in of_text]
+        words = iter(words_of_pieces(subword.pieces(compress(in_order, text_flags)), line))
+        return [next(words) if is_text else NO_WORD for is_text in text_flags]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration and the subword models as plain data; `target_model` is None if both share one."""

@@ -195,11 +195,11 @@ def matching(code: str, codes: Sequence[str]) -> str:
 
 def public_codes(codes: Iterable[str]) -> dict[str, str]:
     """Returns what clients call each language of a model: `zh` for zho_Hans, and `zh-Hant` for zho_Hant beside it."""
-    of_languages: dict[str, list[str]] = {}
+    variants_of_base: dict[str, list[str]] = {}
     for code in codes:
-        of_languages.setdefault(base_language(code), []).append(code)
+        variants_of_base.setdefault(base_language(code), []).append(code)
     public: dict[str, str] = {}
-    for language, variants in of_languages.items():
+    for language, variants in variants_of_base.items():
         public |= {each: "-".join([language, *re.split("[-_]", each)[1:]]) for each in variants}
         with suppress(NmtError):  # several may be meant
             public[matching(language, variants)] = language
@@ -341,10 +341,10 @@ class Identifier:
     def ranked(self, text: str, languages: Iterable[str]) -> list[tuple[str, float]]:
         """Returns languages with the probabilities of their labels, the most probable first."""
         own = self._probabilities(text, 1000)  # which tell some languages with one label apart
-        of_labels = {label_of(lang): of for lang, of in reversed(own.items())}
+        label_probabilities = {label_of(lang): probability for lang, probability in reversed(own.items())}
         own["nb"] = own.get("no", 0.0)
         ranked = sorted(languages, key=lambda lang: own.get(base_language(lang), 0.0), reverse=True)
-        pairs = [(lang, of_labels.get(label_of(lang), 0.0)) for lang in ranked]
+        pairs = [(lang, label_probabilities.get(label_of(lang), 0.0)) for lang in ranked]
         return sorted(pairs, key=lambda pair: -pair[1])
 
     def _probabilities(self, text: str, most: int) -> dict[str, float]:

@@ -329,8 +329,8 @@ class _Repair:
             before = " " * (has_left and self._is_apart(kind, left, in_source[0], _OPENING * is_new))
             behind = " " * (has_right and self._is_apart(kind, right, in_source[1], _CLOSING * is_new))
             text += before + word + behind
-            of_word = (copied + bisect_right(self._source_starts, i) - 1 for i in range(begin, last))
-            origins += [*linked[end:start], *[-1] * len(before), *of_word, *[-1] * len(behind)]
+            word_origins = (copied + bisect_right(self._source_starts, i) - 1 for i in range(begin, last))
+            origins += [*linked[end:start], *[-1] * len(before), *word_origins, *[-1] * len(behind)]
             end = max(end, stop)
         text, origins = text + translation[end:], origins + linked[end:]
         words = ((i, max(origins[slice(*word.span())])) for i, word in enumerate(RAW_WORD.finditer(text)))

@@ -137,9 +137,11 @@ class TextConfig(Config):
             NmtError: the model does not have a language, or it has to be named.
         """
         source = "" if source == UNKNOWN else source
-        of_sides = [list(dict.fromkeys([*self.languages, *languages])) for languages in zip(*self.trained, strict=True)]
-        of_sides = of_sides or [list(self.languages)] * 2
-        named = [code and matching(code, of_side) for code, of_side in zip((source, target), of_sides, strict=True)]
+        side_languages = [
+            list(dict.fromkeys([*self.languages, *languages])) for languages in zip(*self.trained, strict=True)
+        ]
+        side_languages = side_languages or [list(self.languages)] * 2
+        named = [code and matching(code, known) for code, known in zip((source, target), side_languages, strict=True)]
         codes: list[str] = []
         for side, name in enumerate(("source", "target")):
             possible = {each[side] for each in self.trained if named[1 - side] in ("", each[1 - side])}

@@ -48,7 +48,7 @@ def words_of_pieces(pieces: Sequence[str], line: str) -> list[int]:
     no difference. A piece that is a space alone belongs to the word behind it.
     """
     words = _words_in_pieces(pieces, line)
-    return [Counter(of_piece).most_common(1)[0][0] if of_piece else NO_WORD for of_piece in words]
+    return [Counter(byte_words).most_common(1)[0][0] if byte_words else NO_WORD for byte_words in words]
 
 
 def groups_of_pieces(pieces: Sequence[str], line: str) -> tuple[list[str], list[int]]:
@@ -78,8 +78,8 @@ def _words_in_pieces(pieces: Sequence[str], line: str) -> Iterator[list[int]]:
     bytes_of = [(piece, _BYTE_PIECE.fullmatch(piece)) for piece in pieces]
     spelt = [bytes.fromhex(byte[1]) if byte else piece.replace(_SPACE, "").lower().encode() for piece, byte in bytes_of]
     all_spelt = b"".join(spelt)
-    words_of_line = [word.lower().encode(errors="surrogatepass") for word in RAW_WORD.findall(line)]
-    raw, numbers = b"".join(words_of_line), [number for number, word in enumerate(words_of_line) for _ in word]
+    line_words = [word.lower().encode(errors="surrogatepass") for word in RAW_WORD.findall(line)]
+    raw, numbers = b"".join(line_words), [number for number, word in enumerate(line_words) for _ in word]
     words = numbers
     if raw != all_spelt:
         words = [NO_WORD] * len(all_spelt)
