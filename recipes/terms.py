@@ -30,12 +30,12 @@ def terms(sources: Sequence[str], targets: Sequence[str], links: Sequence[str]) 
     target_words = {word.strip(EDGES).lower() for line in targets for word in line.split()}
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for source, target, line_links in zip(sources, targets, links, strict=True):
-        words = source.split()
+        words, translated = source.split(), target.split()
         pairs = [(i, j) for i, _, j in (link.partition("-") for link in line_links.rpartition("|||")[2].split())]
         pairs = [(int(i), int(j)) for i, j in pairs]
         for first, last in terms_in(words, frequent[0]):
             term = " ".join(words[first : last + 1]).strip(EDGES)
-            translation = translation_of(target.split(), pairs, first, last, frequent[1])
+            translation = translation_of(translated, pairs, first, last, frequent[1])
             counts[term][without_elision(translation, target_words)] += 1
     glossary = []
     for term, translations in counts.items():

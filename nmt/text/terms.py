@@ -18,7 +18,8 @@ EDGES = "\"'“”„‚‘’«»‹›()[]{}.,;:!?…。、،؟¿¡\u00a0\u202
 _MOST_TERMS, _WRONG = 3, 0.05
 # This share of the translations of one word stands in the base form, so that a model learns to inflect.
 _BASES = 0.5
-_ELIDED = re.compile(r"^\w{1,2}['’](?=\w)")
+# Of at most two letters, and the rest has three, so that it is none of the endings in it's, we're and I'll.
+_ELIDED = re.compile(r"^\w{1,2}['’](?=\w{3})")
 
 
 class Term(NamedTuple):

@@ -143,17 +143,18 @@ def test_a_share_of_the_training_pairs_gets_terms(tmp_path: Path) -> None:
 
 
 def test_translations_of_terms_are_those_of_a_glossary() -> None:
-    text = [*(f"{noun} {noun} {noun}s" for noun in NOUNS), "article article articles"]
+    text = [*(f"{noun} {noun} {noun}s" for noun in NOUNS), "article article articles re"]
     sampler, draw = TermSampler(text, text), Random(1)
     drawn = [
         sampler.terms("two words", target, [(0, 0), (1, 0)], draw)[0].translation
-        for target in ("l’article", "articles", "d’hier")
+        for target in ("l’article", "articles", "d’hier", "we're")
         for _ in range(100)
     ]
-    counts = Counter(drawn[:100]), Counter(drawn[100:200]), Counter(drawn[200:])
+    counts = [Counter(drawn[first : first + 100]) for first in range(0, 400, 100)]
     assert counts[0]["article"] > 80
     assert counts[1]["articles"] > 25 and counts[1]["article"] > 25
     assert counts[2]["d’hier"] > 80  # the rest is no word of the text
+    assert counts[3]["we're"] > 80  # the rest is an ending
 
 
 def test_without_terms_the_endings_are_stored_too(tmp_path: Path) -> None:
