@@ -222,9 +222,8 @@ def _other_splits(config: DataConfig, text: TextConfig, train: Sequence[Corpus])
         flag = "--valid" if name == "valid" else "--test"
         split_corpora = corpora.corpora_of(config, text, flag, [prefix])
         splits[name] = [corpus for corpus in split_corpora if corpus.direction in trained]
-        missing = [
-            str(direction) for direction in trained if direction not in {each.direction for each in split_corpora}
-        ]
+        present = {corpus.direction for corpus in split_corpora}
+        missing = [str(direction) for direction in trained if direction not in present]
         if not splits[name]:
             raise NmtError(f"{flag} {prefix} has no files for the directions of --train, {', '.join(missing):.200}")
         if missing:
