@@ -9,13 +9,13 @@
 #
 # 1. Round 0 trains both models on CORPUS.
 # 2. Each of ROUNDS=2 rounds translates TEXT_LINES=60000 lines of each text, drawn at random, with the models of the round
-#    before. Both models are trained again on CORPUS and on these pairs. Sources have the tag <bt> if a model has written
+#    before. Both models are trained further on CORPUS and on these pairs. Sources have the tag <bt> if a model has written
 #    them (Caswell et al. 2019, arXiv:1906.06442), and <ft> if it has written their targets. CORPUS is used WEIGHT times as
 #    often as these pairs (default: such that both are half of the training text).
 # 3. A round whose model of SOURCE_LANG to TARGET_LANG has no more BLEU on VALID than the round before is the last, and is
 #    not kept.
 #
-# All trainings together take H hours (default 1); the last round trains one model. RUN=folder receives all files (default
+# All trainings together take H hours (default 1); the last round trains one model, on all cores. RUN=folder receives all files (default
 # runs/rounds): model.safetensors, and its card README.md, which says what each round gave. TEST=prefix is a test set for
 # the card. VOCAB_SIZE=N sets the vocabulary size (default 8000). Start the recipe again to resume it.
 set -euo pipefail
@@ -56,20 +56,28 @@ synthesize() {
 
 # learn ROUND FROM TO: trains the model of a direction, and translates VALID with it.
 learn() {
-    local round=$1 from=$2 to=$3 folder=$run_dir/round$1 training=() weight model
+    local round=$1 from=$2 to=$3 folder=$run_dir/round$1 cores=$threads training start='' weight model
     model=$folder/$from-$to
     # Of the last round, only the model that the recipe is for is needed.
-    [ "$round" != "$rounds" ] || [ "$from" = "$source" ] || return 0
-    if [ "$round" -gt 0 ]; then
+    if [ "$round" = "$rounds" ]; then
+        [ "$from" = "$source" ] || return 0
+        cores=$all_cores
+    fi
+    if [ "$round" = 0 ]; then
+        # The few tagged pairs put the tags into the vocabulary.
+        training=(--tag '' --train "$run_dir/tagged" --tag '<bt>' --train "$run_dir/tagged" --tag '<ft>'
+            --vocab-size "${VOCAB_SIZE:-8000}")
+    else
         weight=$(python recipes/rounds.py weight "$folder" "$(file_of "$corpus" "$source")")
-        training=(--weight "${WEIGHT:-$weight}" --tag '')
+        start=$run_dir/round$((round - 1))/$from-$to/average.safetensors
+        training=(--weight "${WEIGHT:-$weight}" --tag '' --like "$start")
         [ ! -e "$folder/synthetic-$to" ] || training+=(--train "$folder/synthetic-$to/text" --weight 1 --tag '<bt>')
         [ ! -e "$folder/synthetic-$from" ] || training+=(--train "$folder/synthetic-$from/text" --weight 1 --tag '<ft>')
     fi
     unless_there "$model-data" nmt preprocess --source-lang "$from" --target-lang "$to" --train "$corpus" \
-        ${training[@]+"${training[@]}"} --valid "$valid" --vocab-size "${VOCAB_SIZE:-8000}" --dest "$model-data"
-    OMP_NUM_THREADS=$threads unless_there "$model/average.safetensors" nmt train "$model-data" --save-dir "$model" \
-        --minutes "$minutes" ${options[@]+"${options[@]}"}
+        "${training[@]}" --valid "$valid" --dest "$model-data"
+    OMP_NUM_THREADS=$cores unless_there "$model/average.safetensors" nmt train "$model-data" --save-dir "$model" \
+        --minutes "$minutes" ${start:+--init-from "$start"} ${options[@]+"${options[@]}"}
     evaluate "$model" valid "$valid" "$from" "$to"
 }
 
@@ -83,7 +91,12 @@ evaluate() {
 }
 
 set_up_environment
-threads=$(python -c 'from nmt.resources import usable_cores; print(max(1, usable_cores() // 2))')
+all_cores=$(python -c 'from nmt.resources import usable_cores; print(usable_cores())')
+threads=$((all_cores > 1 ? all_cores / 2 : 1))
+for language in "$source" "$target"; do
+    mkdir -p "$run_dir"
+    text_of "$corpus" "$language" | sed -n 1,20p > "$run_dir/tagged.$language"
+done
 for ((round = 0; round <= rounds; round++)); do
     mkdir -p "$run_dir/round$round"
     [ "$round" = 0 ] || side_by_side synthesize "$round"
