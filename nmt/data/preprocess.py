@@ -8,48 +8,39 @@ Encoding the training text is a job (nmt/jobs), so that interrupted work resumes
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice, product
+from itertools import chain, islice
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
 
 from nmt import console
 from nmt.config import DataConfig, names_in
-from nmt.config.data import LONGEST_ALIGNED
 from nmt.data import corpora
-from nmt.data.arrays import Mixture, hash_of
-from nmt.data.augmentation import noised
+from nmt.data.arrays import Mixture
 from nmt.data.corpora import Corpus, RawPairs, job_settings, joined, raw_pairs
-from nmt.data.folder import TRAIN, Flat, SplitMeta, SplitWriter, codec_in, complete, flatten, write_models
+from nmt.data.encoder import REASONS, Encoder, columns_of
+from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, codec_in, complete, write_models
 from nmt.data.leaks import HeldOut
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, check_new, digest_of_json, writing
 from nmt.jobs.run import JobFolder, job_folder
 from nmt.jobs.source import File, Files, Plan
-from nmt.jobs.stream import Batch, Chunk, Execution, Job, Processor, Result
-from nmt.memories.matching import normalised
+from nmt.jobs.stream import Batch, Chunk, Execution, Job, Result
 from nmt.memories.memory import Memory
 from nmt.signals import held
-from nmt.text.codec import Side, TextCodec
+from nmt.text.codec import TextCodec
 from nmt.text.corpus import is_regular, read_rows
 from nmt.text.directions import Direction
 from nmt.text.languages import listed
-from nmt.text.subword import UNK
-from nmt.text.terms import Term, TermSampler
 from nmt.text.text_config import TextConfig
-from nmt.text.words import parse_pharaoh
 
 _SHARD_PAIRS = 50_000
-Ids = list[int]
 # Indices of held-out pairs that the training text has: as they are, `same`, and nearly, `near`.
 Leaked = dict[str, set[int]]
-_COLUMNS = ("source", "target", "alignments")
 _MANY = 0.01  # the share of a split that may be in the training text without a warning
-_REASONS = ("empty", "too_long", "uneven")  # why pairs are dropped
 
 
 def preprocess(config: DataConfig, execution: Execution | None = None, like: TextCodec | None = None) -> None:
@@ -249,7 +240,7 @@ def _merge_training(
             total.update(result.values)
             for name, leaked in leaks.items():
                 leaked.update(result.arrays[name].tolist())
-    dropped = {reason: total[reason] for reason in _REASONS}
+    dropped = {reason: total[reason] for reason in REASONS}
     if not split.pairs:
         folder.discard()
         problem = f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)})"
@@ -332,165 +323,6 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
         sizes = f"{source} {len(codec.source):,} pieces, {target} {len(codec.target):,} pieces"
     console.info(f"vocabulary: {sizes} ({config.like or config.subword_model or codec.config.subword})")
     console.info(f"wrote {config.dest}")
-
-
-def filter_pairs(
-    source: Sequence[Ids], target: Sequence[Ids], tag: Ids, max_length: float, max_ratio: float
-) -> tuple[list[int], dict[str, int]]:
-    """Returns the pairs to keep, and counts of others by reason. A tag counts in lengths, but not in the ratio."""
-    lengths = np.array([list(map(len, source)), list(map(len, target))])
-    shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-    empty = shorter == 0
-    too_long = ~empty & (np.maximum(longer, lengths[0] + len(tag)) > max_length)
-    uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
-    dropped = dict(zip(_REASONS, (int(mask.sum()) for mask in (empty, too_long, uneven)), strict=True))
-    return np.flatnonzero(~(empty | too_long | uneven)).tolist(), dropped
-
-
-def columns_of(encoded: Result) -> list[Flat]:
-    """Returns the source, the target and the alignments of encoded pairs."""
-    return [Flat(encoded.arrays[name], encoded.arrays[f"lengths of {name}"]) for name in _COLUMNS]
-
-
-@dataclass(frozen=True)
-class Encoder(Processor):
-    """Encodes pairs. Those of the training text are changed, sampled and dropped as the options say.
-
-    The plain encodings decide which pairs are dropped. Without options, all pairs are kept. The tokens of
-    languages, which a model of several gets, do not count in the length of a sentence.
-    """
-
-    codec: TextCodec
-    config: DataConfig | None = None
-    memories: Mapping[Direction, Memory] = field(default_factory=dict)
-
-    def __call__(self, pairs: RawPairs) -> Result:
-        """Returns the encoded pairs that are kept.
-
-        The values are the number of pairs that were kept, of those among them with characters that the vocabulary
-        lacks, and of those that were dropped by reason. `columns_of` makes the columns of a data folder of the arrays.
-        """
-        config, direction = self.config, pairs.direction
-        is_copy = direction is not None and direction.source == direction.target
-        codec = self.codec.within(direction) if direction and is_copy else self.codec.towards(direction)
-        (before, behind), given = codec.around(codec.direction), codec.given(codec.direction)
-        if config and config.augment:
-            pairs = corpora.augmented_pairs(pairs, config.seed, codec.config)
-        pairs = pairs._replace(target=corpora.cased_targets(pairs, codec.config))
-        source, target = codec.encode_source(pairs.source), codec.encode_target(pairs.target)
-        tag = codec.source.ids([pairs.tag]) if pairs.tag else []
-        kept, dropped = list(range(len(source))), dict[str, int]()
-        if config:
-            kept, dropped = filter_pairs(source, target, tag, config.max_length, config.max_length_ratio)
-        unknown = sum(UNK in source[i] or UNK in target[i] for i in kept)
-        begins = len(before) + len(tag), len(given)
-        if config:
-            source = self._encodings("source", config, pairs, kept, source, config.max_length - len(tag))
-            target = self._encodings("target", config, pairs, kept, target, config.max_length)
-        count = len(source) // max(1, len(kept))
-        lines = [i for i in kept for _ in range(count)]  # of the encodings
-        if config and config.terms:
-            terms = self._terms(config, pairs)
-            marked = (codec.with_terms(pairs.source[i], ids, terms[i]) for i, ids in zip(lines, source, strict=True))
-            most = config.max_length - len(tag)
-            source = [new if len(new) <= most else ids for new, ids in zip(marked, source, strict=True)]
-        if config and (memory := self.memories.get(codec.direction)):
-            source = self._with_similar(config, pairs, memory, lines, source)
-        if config and config.context:
-            source = self._with_context(config, pairs, lines, source)
-        if config and is_copy:
-            seeds = (hash_of(config.seed, pairs.first + line, i) for i, line in enumerate(lines))
-            source = list(map(noised, source, seeds))
-        # Options with which a sentence has several encodings exclude alignments.
-        alignments = [_aligned_pieces(codec, pairs, *ids, begins) for ids in zip(kept, source, target, strict=False)]
-        source = [[*tag, *ids] for ids in source]
-        if codec.config.languages:
-            source = [[*before, *ids, *behind] for ids in source]
-            target = [[*given, *ids] for ids in target]
-        sizes, arrays = (len(codec.source), len(codec.target), LONGEST_ALIGNED), {}
-        for name, sentences, size in zip(_COLUMNS, (source, target, alignments), sizes, strict=True):
-            arrays[name], arrays[f"lengths of {name}"] = flatten(sentences, size)
-        return Result({"kept": len(kept), "unknown": unknown, **dropped}, arrays)
-
-    def _encodings(
-        self, side: Side, config: DataConfig, pairs: RawPairs, kept: list[int], plain: list[Ids], most: int
-    ) -> list[Ids]:
-        """Returns all encodings of the kept sentences of one side of the pairs, one sentence after the other.
-
-        They depend on the seed, the line and its number alone. An encoding of more than `most` pieces is replaced
-        by the plain one.
-        """
-        if not config.samples_side(side):
-            return [plain[i] for i in kept]
-        lines, counted = pairs.source if side == "source" else pairs.target, range(config.encodings)
-        seeds = [[hash_of(config.seed, pairs.first + i, side == "target", n) for n in counted] for i in kept]
-        strength = config.subword_dropout or config.subword_alpha or 0.0
-        sampled = self.codec.sample(side, [lines[i] for i in kept], strength, seeds)
-        return [ids if len(ids) <= most else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn]
-
-    def _terms(self, config: DataConfig, pairs: RawPairs) -> list[list[Term]]:
-        """Returns the terms of each pair, which a share of them has."""
-        sampler, terms = TermSampler(pairs.source, pairs.target), []
-        for i, (source, target, alignment) in enumerate(zip(pairs.source, pairs.target, pairs.alignments, strict=True)):
-            draw = Random(hash_of(config.seed, pairs.first + i, 2))
-            has_terms = draw.random() < config.terms
-            terms.append(sampler.terms(source, target, parse_pharaoh(alignment), draw) if has_terms else [])
-        return terms
-
-    def _with_similar(
-        self, config: DataConfig, pairs: RawPairs, memory: Memory, lines: Sequence[int], encodings: Sequence[Ids]
-    ) -> list[Ids]:
-        """Returns encodings of source lines, a share of which has the translation of the most similar other line.
-
-        Args:
-            lines: the number of the line of each encoding.
-        """
-        similar, most = dict[int, Ids](), config.max_length - bool(pairs.tag)
-        for i in dict.fromkeys(lines):
-            line = pairs.source[i]
-            if Random(hash_of(config.seed, pairs.first + i, 4)).random() < config.similar:
-                matches = (match.target for match in memory.near(normalised(line), most=2) if match.score < 1)
-                target = self.codec.config.cased_for(line, next(matches, ""), pairs.direction)
-                (similar[i],) = self.codec.encode_target([target])
-        return [
-            self.codec.with_similar(ids, similar[i]) if 0 < len(similar.get(i, ())) < most - len(ids) else ids
-            for i, ids in zip(lines, encodings, strict=True)
-        ]
-
-    def _with_context(
-        self, config: DataConfig, pairs: RawPairs, lines: Sequence[int], encodings: Sequence[Ids]
-    ) -> list[Ids]:
-        """Returns encodings of source lines with up to --context earlier lines behind them, if there is room.
-
-        Any number of lines is as frequent, so that a model also learns to translate a line alone.
-
-        Args:
-            lines: the number of the line of each encoding.
-        """
-        before = len(pairs.earlier)
-        encoded = self.codec.encode_source([*pairs.earlier, *pairs.source])
-        joined = []
-        for n, (i, ids) in enumerate(zip(lines, encodings, strict=True)):
-            most = Random(hash_of(config.seed, pairs.first + i, 3, n)).randint(0, config.context)
-            first = i + before
-            while first > max(0, i + before - most) and encoded[first - 1]:
-                first -= 1
-            with_context = self.codec.with_context(ids, encoded[first : i + before])
-            joined.append(with_context if len(with_context) <= config.max_length else ids)
-        return joined
-
-
-def _aligned_pieces(
-    codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, target: Ids, begins: tuple[int, int]
-) -> Ids:
-    """Returns numbers of linked source and target pieces, in turn; `begins` counts what comes before the pieces."""
-    if not pairs.alignments[pair]:
-        return []
-    source_words = codec.words("source", pairs.source[pair], source)
-    target_words = codec.words("target", pairs.target[pair], target)
-    linked = set(parse_pharaoh(pairs.alignments[pair]))
-    pieces = product(enumerate(source_words, begins[0]), enumerate(target_words, begins[1]))
-    return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
 
 
 @dataclass(frozen=True)

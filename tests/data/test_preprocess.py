@@ -26,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import DataConfig, JobConfig
-from nmt.data import corpora
+from nmt.data import corpora, encoder
 from nmt.data import preprocess as module
 from nmt.data.arrays import TokenArray
 from nmt.data.augmentation import augmented, in_title_case, with_typing_errors, without_final_punctuation
@@ -293,7 +293,7 @@ def interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpora, "CHUNK_PAIRS", 30)
     complete = [DEFAULT] * 3 * 9  # source, target and links of 9 chunks
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(module, "flatten", Mock(wraps=module.flatten, side_effect=[*complete, KeyboardInterrupt]))
+        patched.setattr(encoder, "flatten", Mock(wraps=encoder.flatten, side_effect=[*complete, KeyboardInterrupt]))
         run(max_length=30)
 
 

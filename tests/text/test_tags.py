@@ -12,8 +12,8 @@ from conftest import invented_pairs
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import DataConfig, SearchConfig
 from nmt.data.corpora import RawPairs
+from nmt.data.encoder import Encoder
 from nmt.data.folder import DataFolder
-from nmt.data.preprocess import Encoder
 from nmt.text.protected import Protected
 from nmt.translate.encoding import encode
 from nmt.translate.units import Unit, UnitMaker
