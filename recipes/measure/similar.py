@@ -28,14 +28,14 @@ def main() -> None:
     bands = list(map(band_of, next(iter(files.values()))))
     print(f"{'similarity':>12}{'lines':>8}" + "".join(f"{Path(path).name:>24}" for path in files))
     for band in (*BANDS, None):
-        numbers = [n for n, line_band in enumerate(bands) if band in (line_band, None)]
+        indices = [i for i, line_band in enumerate(bands) if band in (line_band, None)]
         cells = []
         for lines in files.values():
-            texts = [json.loads(lines[n])["hypotheses"][0]["text"] for n in numbers]
-            scores = nmt.score(texts, [references[n] for n in numbers], metric=("bleu", "chrf")) if numbers else {}
+            texts = [json.loads(lines[i])["hypotheses"][0]["text"] for i in indices]
+            scores = nmt.score(texts, [references[i] for i in indices], metric=("bleu", "chrf")) if indices else {}
             cells.append(" ".join(f"{score.score:.2f}" for score in scores.values()))
         name = "all" if band is None else f"from {band}" if band else "none"
-        print(f"{name:>12}{len(numbers):>8}" + "".join(f"{cell:>24}" for cell in cells))
+        print(f"{name:>12}{len(indices):>8}" + "".join(f"{cell:>24}" for cell in cells))
 
 
 if __name__ == "__main__":
