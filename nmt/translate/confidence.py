@@ -59,7 +59,7 @@ class Calibration(NamedTuple):
     correlation: float
 
     def __str__(self) -> str:
-        figures = f"mean error by tenths is {self.error:.3f}, and its rank correlation with chrF {self.correlation:.3f}"
+        figures = f"error is {self.error:.3f}, and its rank correlation with chrF {self.correlation:.3f}"
         lines = f"fitted to {counted(self.lines, 'line')}; on held-out lines, its {figures}"
         return f"confidence of {self.direction} with {self.engine}, {lines}"
 

@@ -82,7 +82,7 @@ def main() -> None:
             "at least 50%",
         ),
         ("of the worst fifth by log P per piece", f"{share_of_worst(log_prob, scores):.0%}", ""),
-        ("mean error by tenths", f"{abs(predicted - real).mean():.3f}", "at most 0.05"),
+        ("error of the calibration", f"{abs(predicted - real).mean():.3f}", "at most 0.05"),
         ("mean chrF from the worst tenth to the best", f"{real[0]:.2f} to {real[-1]:.2f}", "0.2 apart"),
         ("mean confidence of these tenths", f"{predicted[0]:.2f} to {predicted[-1]:.2f}", "0.2 apart"),
         (
