@@ -1,8 +1,9 @@
 """Encodes sentence pairs for a data folder, with what the options of preprocess add to training pairs."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from random import Random
 
 import numpy as np
@@ -20,7 +21,7 @@ from nmt.memories.memory import Memory
 from nmt.text.codec import Side, TextCodec
 from nmt.text.directions import Direction
 from nmt.text.subword import UNK
-from nmt.text.terms import Term, TermSampler
+from nmt.text.terms import TermSampler
 from nmt.text.words import parse_pharaoh
 
 Ids = list[int]
@@ -67,7 +68,7 @@ class Encoder(Processor):
         config, direction = self.config, pairs.direction
         is_copy = direction is not None and direction.source == direction.target
         codec = self.codec.within(direction) if direction and is_copy else self.codec.towards(direction)
-        (before, behind), given = codec.around(codec.direction), codec.given(codec.direction)
+        (prefix_ids, suffix_ids), given = codec.around(codec.direction), codec.given(codec.direction)
         if config and config.augment:
             pairs = corpora.augmented_pairs(pairs, config.seed, codec.config)
         pairs = pairs._replace(target=corpora.cased_targets(pairs, codec.config))
@@ -79,13 +80,13 @@ class Encoder(Processor):
         unknown = sum(UNK in source[i] or UNK in target[i] for i in kept)
         if config:
             source = self._training_sources(config, codec, pairs, kept, source, config.max_length - len(tag))
-            target = self._encodings("target", config, pairs, kept, target, config.max_length)
-        begins = len(before) + len(tag), len(given)
+            target = _encodings("target", config, codec, pairs, kept, target, config.max_length)
+        begins = len(prefix_ids) + len(tag), len(given)
         # Options with which a sentence has several encodings exclude alignments.
         alignments = [_aligned_pieces(codec, pairs, *ids, begins) for ids in zip(kept, source, target, strict=False)]
         source = [[*tag, *ids] for ids in source]
         if codec.config.languages:
-            source = [[*before, *ids, *behind] for ids in source]
+            source = [[*prefix_ids, *ids, *suffix_ids] for ids in source]
             target = [[*given, *ids] for ids in target]
         sizes, arrays = (len(codec.source), len(codec.target), LONGEST_ALIGNED), {}
         for name, sentences, size in zip(_COLUMNS, (source, target, alignments), sizes, strict=True):
@@ -101,97 +102,112 @@ class Encoder(Processor):
             codec: that of the direction of the pairs.
             most: the number of pieces of the longest sentence without its tag.
         """
-        source = self._encodings("source", config, pairs, kept, plain, most)
+        source = _encodings("source", config, codec, pairs, kept, plain, most)
         lines = [i for i in kept for _ in range(len(source) // len(kept))]  # of the encodings
-        if config.terms:
-            terms = self._terms(config, pairs)
-            marked = (codec.with_terms(pairs.source[i], ids, terms[i]) for i, ids in zip(lines, source, strict=True))
-            source = [new if len(new) <= most else ids for new, ids in zip(marked, source, strict=True)]
-        if memory := self.memories.get(codec.direction):
-            source = self._with_similar(config, pairs, memory, lines, source)
-        if config.context:
-            source = self._with_context(config, pairs, lines, source)
         if codec.direction.source == codec.direction.target:  # a copy
             seeds = (hash_of(config.seed, pairs.first + line, i) for i, line in enumerate(lines))
             source = list(map(noised, source, seeds))
+        additions = _Additions(config, codec, pairs, lines, most)
+        if config.terms:
+            source = additions.with_terms(source)
+        if memory := self.memories.get(codec.direction):
+            source = additions.with_similar(source, memory)
+        if config.context:
+            source = additions.with_context(source, plain)
         return source
 
-    def _encodings(
-        self, side: Side, config: DataConfig, pairs: RawPairs, kept: list[int], plain: list[Ids], most: int
-    ) -> list[Ids]:
-        """Returns all encodings of the kept sentences of one side of the pairs, one sentence after the other.
 
-        They depend on the seed, the line and its number alone. An encoding of more than `most` pieces is replaced
-        by the plain one.
-        """
-        if not config.samples_side(side):
-            return [plain[i] for i in kept]
-        lines, counted = pairs.source if side == "source" else pairs.target, range(config.encodings)
-        seeds = [[hash_of(config.seed, pairs.first + i, side == "target", n) for n in counted] for i in kept]
-        strength = config.subword_dropout or config.subword_alpha or 0.0
-        sampled = self.codec.sample(side, [lines[i] for i in kept], strength, seeds)
-        return [ids if len(ids) <= most else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn]
+def _encodings(
+    side: Side, config: DataConfig, codec: TextCodec, pairs: RawPairs, kept: list[int], plain: list[Ids], most: int
+) -> list[Ids]:
+    """Returns all encodings of the kept sentences of one side of the pairs, one sentence after the other.
 
-    def _terms(self, config: DataConfig, pairs: RawPairs) -> list[list[Term]]:
-        """Returns the terms of each pair, which a share of them has."""
-        sampler, terms = TermSampler(pairs.source, pairs.target), []
-        for i, (source, target, alignment) in enumerate(zip(pairs.source, pairs.target, pairs.alignments, strict=True)):
-            draw = Random(hash_of(config.seed, pairs.first + i, 2))
-            has_terms = draw.random() < config.terms
-            terms.append(sampler.terms(source, target, parse_pharaoh(alignment), draw) if has_terms else [])
-        return terms
+    An encoding depends on the seed, the line, the side and the index of the encoding alone. An encoding of more than
+    `most` pieces is replaced by the plain one.
+    """
+    if not config.samples_side(side):
+        return [plain[i] for i in kept]
+    lines, indices = pairs.source if side == "source" else pairs.target, range(config.encodings)
+    seeds = [[hash_of(config.seed, pairs.first + i, side == "target", n) for n in indices] for i in kept]
+    strength = config.subword_dropout or config.subword_alpha or 0.0
+    sampled = codec.sample(side, [lines[i] for i in kept], strength, seeds)
+    return [ids if len(ids) <= most else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn]
 
-    def _with_similar(
-        self, config: DataConfig, pairs: RawPairs, memory: Memory, lines: Sequence[int], encodings: Sequence[Ids]
-    ) -> list[Ids]:
-        """Returns encodings of source lines, a share of which has the translation of the most similar other line.
 
-        Args:
-            lines: the number of the line of each encoding.
-        """
-        similar, most = dict[int, Ids](), config.max_length - bool(pairs.tag)
-        for i in dict.fromkeys(lines):
-            line = pairs.source[i]
-            if Random(hash_of(config.seed, pairs.first + i, 4)).random() < config.similar:
+@dataclass(frozen=True)
+class _Additions:
+    """What options add to the encodings of source lines. An encoding that would become too long stays as it is.
+
+    Attributes:
+        codec: that of the direction of the pairs.
+        lines: the index of the line of each encoding.
+        most: the number of pieces that an encoding may have.
+    """
+
+    config: DataConfig
+    codec: TextCodec
+    pairs: RawPairs
+    lines: Sequence[int]
+    most: int
+
+    def with_terms(self, encodings: Sequence[Ids]) -> list[Ids]:
+        """Returns the encodings, a share of which has the translations of some words behind these."""
+        pairs, marked = self.pairs, list[Ids]()
+        sampler = TermSampler(pairs.source, pairs.target)
+        for i, ids in zip(self.lines, encodings, strict=True):
+            draw, alignment = self._random(i, 2), parse_pharaoh(pairs.alignments[i])
+            has_terms = draw.random() < self.config.terms
+            terms = sampler.terms(pairs.source[i], pairs.target[i], alignment, draw) if has_terms else []
+            with_terms = self.codec.with_terms(pairs.source[i], ids, terms)
+            marked.append(with_terms if len(with_terms) <= self.most else ids)
+        return marked
+
+    def with_similar(self, encodings: Sequence[Ids], memory: Memory) -> list[Ids]:
+        """Returns the encodings, a share of which has the translation of the most similar other line."""
+        similar = dict[int, Ids]()
+        for i in dict.fromkeys(self.lines):
+            line = self.pairs.source[i]
+            if self._random(i, 4).random() < self.config.similar:
                 matches = (match.target for match in memory.near(normalised(line), most=2) if match.score < 1)
-                target = self.codec.config.cased_for(line, next(matches, ""), pairs.direction)
-                (similar[i],) = self.codec.encode_target([target])
+                (similar[i],) = self.codec.encode_target([self.codec.config.cased_for(line, next(matches, ""))])
         return [
-            self.codec.with_similar(ids, similar[i]) if 0 < len(similar.get(i, ())) < most - len(ids) else ids
-            for i, ids in zip(lines, encodings, strict=True)
+            self.codec.with_similar(ids, similar[i]) if 0 < len(similar.get(i, ())) < self.most - len(ids) else ids
+            for i, ids in zip(self.lines, encodings, strict=True)
         ]
 
-    def _with_context(
-        self, config: DataConfig, pairs: RawPairs, lines: Sequence[int], encodings: Sequence[Ids]
-    ) -> list[Ids]:
-        """Returns encodings of source lines with up to --context earlier lines behind them, if there is room.
+    def with_context(self, encodings: Sequence[Ids], plain: Sequence[Ids]) -> list[Ids]:
+        """Returns the encodings with up to --context earlier lines behind them.
 
         Any number of lines is as frequent, so that a model also learns to translate a line alone.
 
         Args:
-            lines: the number of the line of each encoding.
+            plain: the encodings of the source lines of the pairs, without additions.
         """
-        before = len(pairs.earlier)
-        encoded = self.codec.encode_source([*pairs.earlier, *pairs.source])
-        joined = []
-        for n, (i, ids) in enumerate(zip(lines, encodings, strict=True)):
-            most = Random(hash_of(config.seed, pairs.first + i, 3, n)).randint(0, config.context)
-            first = i + before
-            while first > max(0, i + before - most) and encoded[first - 1]:
+        encoded, joined = [*self.codec.encode_source(list(self.pairs.earlier)), *plain], list[Ids]()
+        for n, (i, ids) in enumerate(zip(self.lines, encodings, strict=True)):
+            count = self._random(i, 3, n).randint(0, self.config.context)
+            first = stop = i + len(self.pairs.earlier)
+            while first > max(0, stop - count) and encoded[first - 1]:
                 first -= 1
-            with_context = self.codec.with_context(ids, encoded[first : i + before])
-            joined.append(with_context if len(with_context) <= config.max_length else ids)
+            with_context = self.codec.with_context(ids, encoded[first:stop])
+            joined.append(with_context if len(with_context) <= self.most else ids)
         return joined
+
+    def _random(self, line: int, *numbers: int) -> Random:
+        return Random(hash_of(self.config.seed, self.pairs.first + line, *numbers))
 
 
 def _aligned_pieces(
     codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, target: Ids, begins: tuple[int, int]
 ) -> Ids:
-    """Returns numbers of linked source and target pieces, in turn; `begins` counts what comes before the pieces."""
+    """Returns the positions of linked source and target pieces, in turn. `begins` are those of the first pieces."""
     if not pairs.alignments[pair]:
         return []
-    source_words = codec.words("source", pairs.source[pair], source)
-    target_words = codec.words("target", pairs.target[pair], target)
-    linked = set(parse_pharaoh(pairs.alignments[pair]))
-    pieces = product(enumerate(source_words, begins[0]), enumerate(target_words, begins[1]))
-    return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
+    source_pieces, target_pieces = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for position, word in enumerate(codec.words("source", pairs.source[pair], source), begins[0]):
+        source_pieces[word].append(position)
+    for position, word in enumerate(codec.words("target", pairs.target[pair], target), begins[1]):
+        target_pieces[word].append(position)
+    links = set(parse_pharaoh(pairs.alignments[pair]))
+    linked = chain.from_iterable(product(source_pieces.get(a, ()), target_pieces.get(b, ())) for a, b in links)
+    return list(chain.from_iterable(sorted(linked)))

@@ -9,7 +9,9 @@ from checkpoints import TEXT_CONFIG, WORDS, eloquent_checkpoint, saved, small_ch
 from commands import failed, run
 from servers import serving
 
-from nmt.config import SearchConfig
+from nmt.config import DataConfig, SearchConfig
+from nmt.data.corpora import RawPairs
+from nmt.data.encoder import Encoder, columns_of
 from nmt.data.folder import DataFolder
 from nmt.documents.document import ReadOptions
 from nmt.documents.sentences import Sentences
@@ -57,6 +59,20 @@ def test_earlier_lines_of_a_document_stand_behind_a_line(tmp_path: Path) -> None
         counts[len(parts) - 1] += 1
     assert min(counts) > 2
     assert mark not in data.split("valid").source[5].tolist()
+
+
+@pytest.mark.parametrize("tag", ["", "<bt>"])
+def test_a_line_with_its_context_and_tag_has_at_most_max_length_pieces(tag: str) -> None:
+    subword = Subword.train([WORDS] * 5, "bpe", 302, tags=["<bt>"], marks=[CONTEXT_PIECE])
+    changed = {"context": 1, "context_piece": CONTEXT_PIECE, "tags": ("<bt>",)}
+    codec = TextCodec(type(TEXT_CONFIG)(**TEXT_CONFIG.to_dict() | changed), subword, subword)
+    alone = len(codec.encode_source(["a few words"])[0]) + bool(tag)
+    longest = 2 * alone + 1 - bool(tag)  # as long as a line and its context
+    options = {"source_lang": "en", "target_lang": "de", "train": ("x",), "valid": "x", "dest": "x", "context": 1}
+    pairs = RawPairs(["a few words"] * 20, ["words"] * 20, [""] * 20, tag=tag)
+    for most, lengths in ((longest, {alone, longest}), (longest - 1, {alone})):
+        source, *_ = columns_of(Encoder(codec, DataConfig(**options, max_length=most))(pairs))
+        assert set(source.lengths.tolist()) == lengths
 
 
 def test_a_unit_has_its_context_behind_its_sentences(codec: TextCodec) -> None:

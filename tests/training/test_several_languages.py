@@ -27,6 +27,7 @@ from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
 from nmt.text.directions import Direction
 from nmt.text.subword import BOS, EOS, PAD
+from nmt.text.text_config import CONTEXT_PIECE
 from nmt.training.loss import TrainingLoss
 
 LANGUAGES = ("en", "de", "fr")
@@ -291,3 +292,29 @@ def test_copies_restore_lines_of_every_target_language(made: Path) -> None:
             assert not set(source) - set(target) and len(source) <= len(target)
             changed += source != target
     assert changed > 300
+
+
+def test_the_noise_of_a_copy_leaves_its_context_alone(made: Path) -> None:
+    preprocess(made, made / "context", "--both-ways", "--copies=1", "--context=1")
+    data = DataFolder.open(made / "context")
+    split, meta = data.split("train"), data.meta.splits["train"]
+    (mark,) = data.codec.source.ids([CONTEXT_PIECE])
+    start = sum(meta.sizes[: meta.directions.index("de de")])
+    contexts = 0
+    for i in range(start + 1, start + meta.sizes[meta.directions.index("de de")]):
+        source = split.source[i].tolist()
+        if mark in source:
+            assert source[source.index(mark) + 1 :] == split.target[i - 1].tolist()
+            contexts += 1
+    assert contexts > 30
+
+
+def test_sampled_encodings_lower_capitals_by_the_rules_of_the_direction(tmp_path: Path) -> None:
+    for lang, line in (("tr", "IŞIK ILIK IŞIK"), ("en", "LIGHT MILD LIGHT")):
+        (tmp_path / f"text.{lang}").write_text(f"{line}\n" * 60, encoding="utf-8")
+    options = ["--lower-capitals", "--subword-dropout=0.2", "--encodings=2", "--vocab-size=300"]
+    files = [f"--train={tmp_path}/text", f"--valid={tmp_path}/text", f"--dest={tmp_path}/data"]
+    run("preprocess", "--languages=tr,en", *files, *options)
+    data = DataFolder.open(tmp_path / "data")
+    encodings = [ids.tolist()[1:] for ids in data.split("train").in_epoch(1, 0).source]
+    assert set(data.codec.source.decode(encodings)) == {"ışık ılık ışık"}
