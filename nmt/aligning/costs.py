@@ -4,13 +4,13 @@ A bead's score is the logarithm of how much more likely its sides are together t
 Church (1993), and the words IBM model 1, learnt in rounds from the alignment before (Moore 2002).
 """
 
-import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
+import regex as re
 
 from nmt.aligning.path import MOST, Bead
 
@@ -27,7 +27,7 @@ _RARITY = {(1, 1): 0.0, (1, 2): -2.5, (1, 3): -4.5, (2, 2): -4.0}  # of beads; o
 _DETOUR, _MOST_ANCHORS = 0.02, 1000
 _WEIGHT_OF_MEANING, _USUAL_COSINE = 12.0, 0.4
 # A character of a script without spaces is a word.
-_WORD = re.compile(r"\d+|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W\d_]+")
+_WORD = re.compile(r"\d+|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[\p{L}\p{M}]+")
 _ACCENT = re.compile("[\u0300-\u036f]")
 
 
@@ -65,7 +65,8 @@ class Text:
 
 
 def _words(sentence: str) -> list[str]:
-    words = _WORD.findall(_ACCENT.sub("", unicodedata.normalize("NFKD", sentence.lower())))
+    without_accents = _ACCENT.sub("", unicodedata.normalize("NFKD", sentence.lower()))
+    words = _WORD.findall(unicodedata.normalize("NFC", without_accents))
     return [word if word.isdigit() else word[:_LETTERS] for word in words[:_MOST_WORDS]]
 
 
@@ -129,15 +130,19 @@ def _equal_words(source: Text, target: Text) -> tuple[np.ndarray, np.ndarray]:
     """Returns pairs of equal or similar types, as source type times target types plus target type, with counts."""
     beginnings = defaultdict[str, list[int]](list)
     for j, word in enumerate(target.types):
-        beginnings[word[:_FEWEST_LETTERS]].append(j)
+        beginnings[_beginning(word)].append(j)
     keys, counts = list[int](), list[float]()
     for i, word in enumerate(source.types):
-        for j in beginnings.get(word[:_FEWEST_LETTERS], ()):
+        for j in beginnings.get(_beginning(word), ()):
             is_equal = word == target.types[j] and (len(word) >= _FEWEST_LETTERS or word.isdigit())
-            if is_equal or not word.isdigit():
-                keys.append(i * len(target.types) + j)
-                counts.append((1 if is_equal else _SIMILAR) * min(source.counts[i], target.counts[j]))
+            keys.append(i * len(target.types) + j)
+            counts.append((1 if is_equal else _SIMILAR) * min(source.counts[i], target.counts[j]))
     return np.array(keys, np.int64), np.array(counts, float)
+
+
+def _beginning(word: str) -> str:
+    """Returns what a word shares with similar ones. Different numbers are not similar."""
+    return word if word.isdigit() else word[:_FEWEST_LETTERS]
 
 
 def _learnt_words(source: Text, target: Text, pairs: Sequence[Bead]) -> tuple[np.ndarray, np.ndarray]:
@@ -147,18 +152,18 @@ def _learnt_words(source: Text, target: Text, pairs: Sequence[Bead]) -> tuple[np
     """
     at_source, at_target = list[np.ndarray](), list[np.ndarray]()
     for source_start, source_stop, target_start, target_stop, _ in pairs[:: 1 + len(pairs) // _MOST_BEADS]:
-        here = np.arange(source.word_offsets[source_start], source.word_offsets[source_stop], dtype=np.int32)
-        there = np.arange(target.word_offsets[target_start], target.word_offsets[target_stop], dtype=np.int32)
-        at_source.append(np.repeat(here, len(there)))
-        at_target.append(np.tile(there, len(here)))
-    here, there = np.concatenate(at_source), np.concatenate(at_target)
-    keys, entry = np.unique(source.words[here] * len(target.types) + target.words[there], return_inverse=True)
+        sources = np.arange(source.word_offsets[source_start], source.word_offsets[source_stop], dtype=np.int32)
+        targets = np.arange(target.word_offsets[target_start], target.word_offsets[target_stop], dtype=np.int32)
+        at_source.append(np.repeat(sources, len(targets)))
+        at_target.append(np.tile(targets, len(sources)))
+    sources, targets = np.concatenate(at_source), np.concatenate(at_target)
+    keys, entry = np.unique(source.words[sources] * len(target.types) + target.words[targets], return_inverse=True)
     rows, types = np.divmod(keys, len(target.types))
     forward = backward = np.ones(len(keys))
     for _ in range(_ROUNDS):
         to_target, to_source = forward[entry], backward[entry]
-        to_target /= np.bincount(there, to_target)[there]
-        to_source /= np.bincount(here, to_source)[here]
+        to_target /= np.bincount(targets, to_target)[targets]
+        to_source /= np.bincount(sources, to_source)[sources]
         counts = np.bincount(entry, to_target * to_source) + 1e-12
         forward, backward = counts / np.bincount(rows, counts)[rows], counts / np.bincount(types, counts)[types]
     return keys, np.maximum(counts - _DISCOUNT, 0)

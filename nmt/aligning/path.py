@@ -76,9 +76,9 @@ def _search(scores: Scores, unpaired: float, low: np.ndarray, high: np.ndarray) 
             total[0] = 0
         beads = scores(i, j, k) if i else np.empty(0)
         for a in range(1, min(i, MOST) + 1):
-            before = best[(i - a) % (MOST + 1)]
+            earlier_row = best[(i - a) % (MOST + 1)]
             for b in range(1, MOST + 1):
-                new = before[MOST + j - b : MOST + k + 1 - b] + beads[a - 1, b - 1]
+                new = earlier_row[MOST + j - b : MOST + k + 1 - b] + beads[a - 1, b - 1]
                 step[new > total] = (MOST + 1) * a + b
                 np.maximum(total, new, out=total)
         skipped = unpaired * np.arange(len(total))

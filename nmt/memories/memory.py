@@ -5,7 +5,6 @@ of their sources, so that those of similar length are neighbours. Each word has 
 """
 
 import math
-import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
+import regex as re
 
 from nmt.cache import cached_folder
 from nmt.errors import DamagedError
@@ -26,7 +26,7 @@ from nmt.text.languages import UNSPACED_SCRIPT
 from nmt.text.protected import PROTECTED, Protected, ProtectedSpan
 
 # The version of the index. Another one is needed if what is written, or how sentences are compared, changes.
-_VERSION = 3
+_VERSION = 4
 # Similar sentences with a smaller score are not offered, and at most so many are.
 LEAST, MOST = 0.7, 3
 # Pairs that are compared with a new sentence: with other numbers, and with the same rare words.
@@ -83,8 +83,8 @@ class Memory:
         rest_hash, key = _keys(sentence)
         first, last = (int(arrays["rests"].searchsorted(rest_hash, side)) for side in ("left", "right"))
         same = first + int(arrays["keys"][first:last].searchsorted(key))
-        places = [same] if same < last and arrays["keys"][same] == key else range(first, min(last, first + ALIKE))
-        pairs = (self._pair(int(arrays["pairs"][place])) for place in places)
+        entries = [same] if same < last and arrays["keys"][same] == key else range(first, min(last, first + ALIKE))
+        pairs = (self._pair(int(arrays["pairs"][entry])) for entry in entries)
         return next(filter(None, (exact_match(sentence, *pair, self.languages) for pair in pairs)), None)
 
     def near(self, sentence: str, least: float = LEAST, most: int = MOST) -> list[Match]:
@@ -94,9 +94,9 @@ class Memory:
         # Keys of another type would have numpy convert the whole array.
         span = arrays["lengths"].searchsorted(np.array(limits, np.uint32)).astype(np.uint32)
         words = np.array(sorted(_words(sentence)), np.uint32)
-        places = arrays["words"].searchsorted(words)
-        places = places[arrays["words"][np.minimum(places, len(arrays["words"]) - 1)] == words]
-        lists = [arrays["postings"][arrays["starts"][place] : arrays["starts"][place + 1]] for place in places]
+        entries = arrays["words"].searchsorted(words)
+        entries = entries[arrays["words"][np.minimum(entries, len(arrays["words"]) - 1)] == words]
+        lists = [arrays["postings"][arrays["starts"][entry] : arrays["starts"][entry + 1]] for entry in entries]
         lists = [part for each in lists if len(part := each[slice(*each.searchsorted(span))])]
         if not lists:
             return []
@@ -106,13 +106,13 @@ class Memory:
         weights = [math.log(1 + len(self) / len(each)) for each in lists]
         shared = np.bincount(np.concatenate(lists) - span[0], np.repeat(weights, list(map(len, lists))))
         best = np.argpartition(-shared, min(_CANDIDATES, len(shared) - 1))[:_CANDIDATES]
-        parts = (self._pair(int(span[0] + place)) for place in best[shared[best] > 0])
+        parts = (self._pair(int(span[0] + offset)) for offset in best[shared[best] > 0])
         pairs = [("".join(source), "".join(target)) for source, target in parts]
         return near_matches(sentence, pairs, least, most)
 
-    def _pair(self, number: int) -> tuple[list[str], list[str]]:
+    def _pair(self, pair: int) -> tuple[list[str], list[str]]:
         """Returns the parts of a source and its target."""
-        begin, middle, end = self._arrays["edges"][number].tolist()
+        begin, middle, end = self._arrays["edges"][pair].tolist()
         text = self._arrays["text"]
         source, target = text[begin:middle].tobytes().decode(), text[middle:end].tobytes().decode()
         return source.split("\0"), target.split("\0")
@@ -159,7 +159,7 @@ def _keys(sentence: Sequence[str]) -> tuple[np.uint64, np.uint64]:
 def _words(sentence: str) -> set[int]:
     """Returns hashes of the words of a sentence. In few words, or without spaces, so are three characters."""
     lower = sentence.lower()
-    words = re.findall(r"[^\W\d_]+", lower)
+    words = re.findall(r"[\p{L}\p{M}]+", lower)
     if len(words) < 4 or UNSPACED_SCRIPT.search(lower):
         words += [lower[i : i + 3] for i in range(max(1, len(lower) - 2))]
     return {crc32(word.encode(errors="replace")) for word in words}
@@ -169,7 +169,7 @@ def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str,
     """Writes the index of pairs. It needs some 50 bytes of RAM for a pair; words are sorted in a mapped file."""
     lengths, edges, rests, keys = array("I"), array("Q", [0]), array("Q"), array("Q")
     with (folder / "text").open("wb") as text, (folder / "entries").open("wb") as entries:
-        for number, (source, target) in enumerate(pairs):
+        for pair, (source, target) in enumerate(pairs):
             target = target.strip()
             parts = normalised_parts(source, protected.spans(source), languages[0])
             for side in (parts, parts_of(target, protected.spans(target), languages[1])):
@@ -178,7 +178,7 @@ def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str,
             lengths.append(len(sentence))
             for values, key in zip((rests, keys), _keys(parts), strict=True):
                 values.append(int(key))
-            array("Q", [word << 32 | number for word in _words(sentence)]).tofile(entries)
+            array("Q", [word << 32 | pair for word in _words(sentence)]).tofile(entries)
     rests_A, keys_A, lengths_A = map(np.array, (rests, keys, lengths))
     last = len(keys) - 1 - np.unique(keys_A[::-1], return_index=True)[1]  # of pairs with equal sources
     kept = last[np.lexsort((last, lengths_A[last]))]

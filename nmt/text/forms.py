@@ -4,6 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from itertools import combinations, takewhile
 
+import regex
+
 # Two endings, in alphabetical order, such as ("", "s") for dog and dogs.
 Endings = tuple[str, str]
 _LONGEST_ENDING = 3
@@ -15,7 +17,7 @@ _LEAST_STEMS, _LEAST_SHARE = 5, 0.01
 def endings_of(words: Collection[str]) -> set[Endings]:
     """Returns the pairs of endings that many words of a text exchange. Capitals make no difference."""
     endings: dict[str, set[str]] = defaultdict(set)
-    lowered = {word.lower() for word in words if word.isalpha()}
+    lowered = {word.lower() for word in words if regex.fullmatch(r"[\p{L}\p{M}]+", word)}
     for word in lowered:
         for length in range(min(_LONGEST_ENDING, len(word) - _SHORTEST_STEM) + 1):
             endings[word[: len(word) - length]].add(word[len(word) - length :])
@@ -48,8 +50,8 @@ def base_forms(counts: Mapping[str, int]) -> dict[str, str]:
             others[ending].append(other)
     bases = {}
     for word in usual:
-        longest = range(min(_LONGEST_ENDING, len(word) - _SHORTEST_STEM) + 1)
-        forms = [word[: len(word) - n] + other for n in longest for other in others[word[len(word) - n :]]]
+        lengths = range(min(_LONGEST_ENDING, len(word) - _SHORTEST_STEM) + 1)
+        forms = [word[: len(word) - n] + other for n in lengths for other in others[word[len(word) - n :]]]
         known = [form for form in [word, *forms] if form in usual]
         bases[word] = usual[max(known, key=lambda form: (spellings[form].total(), -len(form)))]
     return bases

@@ -1,13 +1,14 @@
 """Glossaries: terms of the source language, and how they are translated."""
 
 import csv
-import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple, Self
+
+import regex as re
 
 from nmt import console
 from nmt.errors import NmtError
@@ -23,12 +24,12 @@ from nmt.text.words import RAW_WORD, AlignedWords, is_blank, one_line
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
 _ENDS = set(".!?…")
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"\w+")  # in this package, with the vowel signs of scripts such as Devanagari
 # Start and end of a term in a line, the term, and whether the line differs from it only in its first, capital letter.
-_Occurrence = tuple[int, int, str, bool]
+_TermSpan = tuple[int, int, str, bool]
 
 
-class FoundTerm(NamedTuple):
+class TermOccurrence(NamedTuple):
     """A term in a source line: its place, counted in a line with single spaces, and the forms of its translation."""
 
     start: int
@@ -41,20 +42,20 @@ class FoundTerm(NamedTuple):
         return bool(re.search(rf"(?:(?<!\w)|(?<={UNSPACED_SCRIPT.pattern}))(?:{forms})", text))
 
 
-def has_terms(terms: Sequence[FoundTerm], translation: str) -> bool:
+def has_terms(terms: Sequence[TermOccurrence], translation: str) -> bool:
     """Returns whether a translation has a form of each term, or a word that begins with it."""
     return all(term.is_in(translation) for term in terms)
 
 
 def with_terms(
-    line: str, terms: Sequence[FoundTerm], translation: str, alignment: Sequence[AlignedWords]
+    line: str, terms: Sequence[TermOccurrence], translation: str, alignment: Sequence[AlignedWords]
 ) -> Iterator[str]:
     """Yields a translation with the first forms of missing terms, with the second ones, and so on.
 
     They take the place of the words that are linked to whole words of the terms; of several groups, the largest.
     """
     line = one_line(line)
-    for number in range(max(len(term.forms) for term in terms)):
+    for form in range(max(len(term.forms) for term in terms)):
         words = RAW_WORD.findall(translation)
         for term in terms:
             first, last = (line.count(" ", 0, edge) for edge in term[:2])
@@ -64,7 +65,7 @@ def with_terms(
             if groups and not has_terms([term], translation):
                 start, *others = max(groups, key=len)
                 written = " ".join(words[start : start + 1 + len(others)])
-                new = written.replace(written.strip(EDGES) or written, term.forms[number % len(term.forms)])
+                new = written.replace(written.strip(EDGES) or written, term.forms[form % len(term.forms)])
                 words[start : start + 1 + len(others)] = [new, *[""] * len(others)]
         yield " ".join(filter(None, words))
 
@@ -92,19 +93,19 @@ class Glossary:
         with opened(path) as file:
             lines, has_quotes = table_lines(file, name_of(path))
             numbered = list(enumerate(lines, start=1))
-        for number, line in numbered:
+        for line_number, line in numbered:
             if is_blank(line) or line.startswith("#"):
                 continue
             source, *target = next(csv.reader([line], delimiter="\t")) if has_quotes else line.split("\t")
             term, forms = " ".join(source.split()), tuple(filter(None, map(str.strip, target)))
             if not term or not forms:
                 raise NmtError(
-                    f"{path}, line {number} has no {'target' if term else 'source'} term; write the source term, a "
-                    f"tab, and the target term"
+                    f"{path}, line {line_number} has no {'target' if term else 'source'} term; write the source term, "
+                    f"a tab, and the target term"
                 )
             if term in terms:
                 raise NmtError(
-                    f"{path}, line {number} has the source term {term!r:.60} for the second time; put all target "
+                    f"{path}, line {line_number} has the source term {term!r:.60} for the second time; put all target "
                     f"forms into one line, separated by tabs"
                 )
             terms[term] = forms
@@ -120,11 +121,13 @@ class Glossary:
         forms = self.terms.get(line) or [capitalized(form, direction.target) for form in self.terms.get(lower, ())]
         return forms[0] if forms and (line in self.terms or lower.islower()) else None
 
-    def found_in(self, line: str, direction: Direction, endings: Collection[Endings] = ()) -> list[FoundTerm]:
+    def occurrences_in(
+        self, line: str, direction: Direction, endings: Collection[Endings] = ()
+    ) -> list[TermOccurrence]:
         """Returns the terms in a source line. Where terms overlap, only the longest counts.
 
-        A term in lower case may begin a sentence with a capital letter, and a term may be in capitals. Its forms may
-        then have them, too.
+        A term in lower case may begin a sentence with a capital letter. With `endings`, a term may also be in capitals.
+        Its forms may then have them, too.
 
         Args:
             endings: that the words of the source language exchange. Words with other endings are found, too.
@@ -132,24 +135,26 @@ class Glossary:
         spaces = has_spaces(direction.source)
         normal = one_line(line)
         occurrences = [*self._occurrences(normal, spaces), *(self._inflected(normal, endings) if endings else ())]
-        longest: list[_Occurrence] = []
-        for new in sorted(occurrences, key=lambda span: span[0] - span[1]):
-            if all(new[1] <= other[0] or other[1] <= new[0] for other in longest):
-                longest.append(new)
+        longest, is_taken = list[_TermSpan](), bytearray(len(normal))
+        for occurrence in sorted(occurrences, key=lambda span: span[0] - span[1]):
+            start, stop, *_ = occurrence
+            if not any(is_taken[start:stop]):
+                longest.append(occurrence)
+                is_taken[start:stop] = b"\1" * (stop - start)
         terms = []
         for start, stop, term, has_capital in sorted(longest):
             forms, lang = self.terms[term], direction.target
             capitals = [capitalized(form, lang) for form in forms if has_capital]
             is_upper = endings and normal[start:stop].isupper() and not term.isupper()
             in_capitals = [upper(form, lang) for form in forms if is_upper]
-            terms.append(FoundTerm(start, stop, tuple(dict.fromkeys([*in_capitals, *forms, *capitals]))))
+            terms.append(TermOccurrence(start, stop, tuple(dict.fromkeys([*in_capitals, *forms, *capitals]))))
         return terms
 
-    def _inflected(self, text: str, endings: Collection[Endings]) -> Iterator[_Occurrence]:
+    def _inflected(self, text: str, endings: Collection[Endings]) -> Iterator[_TermSpan]:
         """Yields start, end and term of each occurrence with other endings. None differs only in a capital letter."""
         words = [word.span() for word in _WORD.finditer(text)]
-        for first, (start, _) in enumerate(words):
-            for term, parts, gaps in self._by_beginning.get(text[start : start + 3].lower(), ()):
+        for first, (start, stop) in enumerate(words):
+            for term, parts, gaps in self._by_beginning.get(text[start:stop][:3].lower(), ()):
                 spans = words[first : first + len(parts)]
                 begin, end = start - len(gaps[0]), spans[-1][1] + len(gaps[-1])
                 edges = [max(begin, 0), *chain(*spans), end]
@@ -160,7 +165,7 @@ class Glossary:
                 ):
                     yield begin, end, term, False
 
-    def _occurrences(self, text: str, spaces: bool) -> Iterator[_Occurrence]:
+    def _occurrences(self, text: str, spaces: bool) -> Iterator[_TermSpan]:
         """Yields start, end and term of each occurrence, and whether only a capital letter differs from the term."""
 
         def is_within_word(i: int) -> bool:  # marks above and below letters belong to them

@@ -20,7 +20,7 @@ from nmt.search.api import Required
 from nmt.text.casing import lower
 from nmt.text.codec import TextCodec
 from nmt.text.directions import Direction
-from nmt.text.glossary import FoundTerm
+from nmt.text.glossary import TermOccurrence
 from nmt.text.languages import has_spaces
 from nmt.text.protected import lacks, unprotected, with_protected
 from nmt.text.sentences import parts_of_long
@@ -71,7 +71,7 @@ class EncodedSentence:
     direction: Direction
     words: Sequence[int] = ()
     protected: Sequence[str] = ()
-    terms: Sequence[FoundTerm] = ()
+    terms: Sequence[TermOccurrence] = ()
     raw: str = ""
 
     @property
@@ -158,7 +158,7 @@ def _glossary_mode(codec: TextCodec, search: SearchConfig) -> Literal["learnt", 
 
 
 def _with_terms(
-    codec: TextCodec, sentence: Sentence, ids: Sequence[int], found: Sequence[FoundTerm], lowered: str | None
+    codec: TextCodec, sentence: Sentence, ids: Sequence[int], terms: Sequence[TermOccurrence], lowered: str | None
 ) -> list[int]:
     """Returns the ids of a sentence with the first form of each term behind it.
 
@@ -166,7 +166,7 @@ def _with_terms(
         lowered: the target language of a sentence that the model gets in lower case.
     """
     line, tags = one_line(sentence.text), "".join(f"{tag} " for tag in sentence.tags)
-    forms = [(term, lower(term.forms[0], lowered) if lowered else term.forms[0]) for term in found]
+    forms = [(term, lower(term.forms[0], lowered) if lowered else term.forms[0]) for term in terms]
     return codec.with_terms(
         tags + line, ids, [Term(len(tags) + t.start, len(tags) + t.stop, form) for t, form in forms]
     )

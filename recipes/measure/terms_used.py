@@ -14,12 +14,12 @@ import sys
 from nmt.text.corpus import read_lines, read_rows
 from nmt.text.directions import Direction
 from nmt.text.forms import Endings, are_forms, endings_of
-from nmt.text.glossary import FoundTerm, Glossary
+from nmt.text.glossary import Glossary, TermOccurrence
 
 DIRECTION = Direction("en", "")
 
 
-def has_term(term: FoundTerm, line: str, endings: set[Endings]) -> bool:
+def has_term(term: TermOccurrence, line: str, endings: set[Endings]) -> bool:
     """Returns whether a line has a form of the translation of a term."""
     words = re.findall(r"\w+", line)
     for form in term.forms:
@@ -35,7 +35,7 @@ def select(glossary: Glossary, source: str, reference: str, prefix: str) -> None
     """Writes the lines whose terms are in the reference."""
     lines = []
     for row in read_rows(source, reference):
-        terms = glossary.found_in(row[0], DIRECTION)
+        terms = glossary.occurrences_in(row[0], DIRECTION)
         if terms and all(has_term(term, row[1], set()) for term in terms):
             lines.append(row)
     for suffix, side in zip(("source", "reference"), zip(*lines, strict=True), strict=True):
@@ -50,7 +50,7 @@ def share(glossary: Glossary, source: str, target: str, text: str) -> None:
     used = [
         (has_term(term, line, set()), has_term(term, line, endings))
         for source_line, line in read_rows(source, target)
-        for term in glossary.found_in(source_line, DIRECTION)
+        for term in glossary.occurrences_in(source_line, DIRECTION)
     ]
     exact, forms = (100 * sum(column) / len(used) for column in zip(*used, strict=True))
     print(f"{len(used)} terms, as they are {exact:.1f} %, in any form {forms:.1f} %")

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from checkpoints import eloquent_checkpoint, saved
 from commands import failed, run
 
 import nmt
+from nmt.aligning.costs import Text
 
 LANGS = ["--source-lang=fon", "--target-lang=mos"]  # whose texts no package identifies
 
@@ -25,6 +27,14 @@ def texts(count: int, seed: int = 0) -> list[tuple[str, str]]:
     vocabulary = list(zip(words(150, rng), words(150, rng), strict=True))
     sentences = [rng.choices(vocabulary, k=rng.randint(5, 15)) for _ in range(count)]
     return [(" ".join(s for s, _ in each).capitalize() + ".", " ".join(t for _, t in each) + ".") for each in sentences]
+
+
+@pytest.mark.parametrize("line, expected", [
+    ("Été 4006381333931", ["ete", "4006381333931"]), ("किताबें पढ़ो", ["किताब", "पढ़ो"]), ("がか", ["が", "か"]),
+    ("대한민국 대한항공", ["대한민국", "대한항공"]),
+])  # fmt: skip
+def test_words_of_every_script_are_compared_by_their_first_letters(line: str, expected: list[str]) -> None:
+    assert Text([line]).types == [unicodedata.normalize("NFC", word) for word in expected]
 
 
 def damaged(pairs: list[tuple[str, str]]) -> tuple[list[str], list[str], set[tuple[str, str]]]:

@@ -102,4 +102,4 @@ def test_terms_at_the_beginning_of_a_sentence(
     langs: tuple[str, str], terms: dict[str, str], line: str, forms: list[str]
 ) -> None:
     glossary = Glossary({term: (form,) for term, form in terms.items()})
-    assert [term.forms for term in glossary.found_in(line, Direction(*langs))] == [tuple(forms)]
+    assert [term.forms for term in glossary.occurrences_in(line, Direction(*langs))] == [tuple(forms)]

@@ -16,7 +16,7 @@ from servers import Server, serving
 
 from nmt.errors import NmtError
 from nmt.text.directions import Direction
-from nmt.text.glossary import FoundTerm, Glossary, with_terms
+from nmt.text.glossary import Glossary, TermOccurrence, with_terms
 from nmt.text.protected import Protected
 from nmt.translate.units import Unit, UnitMaker
 
@@ -36,7 +36,7 @@ def found(terms: dict[str, str], line: str, *, spaces: bool = True) -> list[str]
     """Returns the forms of the terms in a line, joined by /, once for each term."""
     glossary = Glossary({term: tuple(forms.split("/")) for term, forms in terms.items()})
     merged: dict[str, list[str]] = {}
-    for term in glossary.found_in(line, Direction("en" if spaces else "ja", "")):
+    for term in glossary.occurrences_in(line, Direction("en" if spaces else "ja", "")):
         merged.setdefault(term.forms[0], []).extend(term.forms)
     return ["/".join(dict.fromkeys(forms)) for forms in merged.values()]
 
@@ -85,20 +85,22 @@ def test_without_spaces_terms_match_anywhere() -> None:
     ("fill form", "to fill. Form there, fill forms", [(21, 31)]),
     ("invoice (paid)", "invoices paid, invoices (paid)", [(15, 30)]),
     ("Yahoo!", "Yahoos, Yahoos!", [(8, 15)]),
+    ("e-mail word", "two e-mail words", [(4, 16)]),
+    ("किताब", "किताबs किताबीs", [(0, 6)]),  # a vowel sign belongs to the word
 ])  # fmt: skip
 def test_other_forms_of_terms_match(term: str, line: str, places: list[tuple[int, int]]) -> None:
-    terms = Glossary({term: ("Wort",)}).found_in(line, Direction("en", "de"), {("", "s")})
+    terms = Glossary({term: ("Wort",)}).occurrences_in(line, Direction("en", "de"), {("", "s")})
     assert terms == [(start, stop, ("Wort",)) for start, stop in places]
 
 
 def test_the_forms_of_a_term_in_capitals_are_in_capitals_too() -> None:
     glossary = Glossary({"invoice": ("Rechnung",), "EU": ("EU",)})
-    terms = glossary.found_in("PAY EU INVOICES", Direction("en", "de"), {("", "s")})
+    terms = glossary.occurrences_in("PAY EU INVOICES", Direction("en", "de"), {("", "s")})
     assert [term.forms for term in terms] == [("EU",), ("RECHNUNG", "Rechnung")]
 
 
 def test_a_form_may_begin_a_word_and_in_chinese_stand_anywhere() -> None:
-    term = FoundTerm(0, 3, ("art", "学习"))
+    term = TermOccurrence(0, 3, ("art", "学习"))
     assert term.is_in("an art.") and term.is_in("artist") and term.is_in("他学习。") and not term.is_in("Partner")
 
 
@@ -140,7 +142,7 @@ def test_a_term_takes_the_place_of_the_words_that_are_linked_to_its_source(
     translation: str, links: str, expected: str
 ) -> None:
     pairs = [(int(i), int(j)) for i, j in (link.split("-") for link in links.split())]
-    terms = [FoundTerm(start=17, stop=21, forms=("Velo", "Fahrrad"))]
+    terms = [TermOccurrence(start=17, stop=21, forms=("Velo", "Fahrrad"))]
     first, second = with_terms("a man rides some  bike!", terms, translation, pairs)
     assert (first, second) == (expected, expected.replace("Velo", "Fahrrad") if expected != translation else expected)
     assert next(with_terms("a man rides some bike-friendly", terms, translation, pairs)) == translation
@@ -159,7 +161,7 @@ def test_comments_blank_lines_and_spaces_are_ignored(tmp_path: Path) -> None:
         "\ufeff# a\tb\n\n \t\ncat \t Katze\tKatzen\t\t\r\nguinea  pig\tMeer schwein".encode()
     )
     glossary = Glossary.read(tmp_path / "terms")
-    terms = glossary.found_in("a guinea pig, a cat", Direction("en", "de"))
+    terms = glossary.occurrences_in("a guinea pig, a cat", Direction("en", "de"))
     assert terms == [(2, 12, ("Meer schwein",)), (16, 19, ("Katze", "Katzen"))]
 
 
@@ -291,6 +293,15 @@ def test_a_term_without_a_place_is_missing_where_search_cannot_require_it(
     path = written(tmp_path / "terms", {"few": ("xyz",)})
     (line,) = generated(model, ["some few-words"], *OPTIONS, *options, "--glossary", path)
     assert all(each["unmet"] and "xyz" not in each["text"] for each in line["hypotheses"])
+
+
+def test_a_term_without_a_place_is_searched_for_also_among_translations_of_the_least_risk(
+    model: Path, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "terms", {"few": ("xyz",)})
+    options = ["--beam=3", "--n-best=3", "--mbr=chrf", "--glossary", path]
+    (line,) = generated(model, ["some few-words"], *OPTIONS, *options)
+    assert "xyz" in line["hypotheses"][0]["text"]
 
 
 def test_the_model_chooses_among_the_forms(model: Path, tmp_path: Path) -> None:
