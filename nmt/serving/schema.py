@@ -1,6 +1,6 @@
 """The bodies of requests and answers, as the page /docs and /openapi.json describe them.
 
-An answer is made as a model of this module. Its fields with default values are left out of the JSON.
+Routes that wait for work build their answers as dicts, without the fields that have default values.
 """
 
 import re
@@ -223,7 +223,7 @@ class DocumentAnswer(BaseModel):
 
 
 class ConfidenceEntry(BaseModel):
-    """A sentence of a document that the model has translated, and the confidence of its translation."""
+    """A sentence of a document whose translation has a confidence, lacks terms or suffers from them."""
 
     source: str
     target: str
@@ -242,7 +242,7 @@ class DocumentStateAnswer(BaseModel):
     from_memory: int = Field(0, description="How many translations are from a memory.")
     terms: int = Field(0, description="How many terms of the glossary the translations have.")
     least_confident: list[ConfidenceEntry] = Field(
-        [], description="20 sentences at most: those that suffer from terms, and then those of the least confidence."
+        [], description="Those that suffer from terms first, and then those of the least confidence."
     )
 
 

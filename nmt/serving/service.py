@@ -260,7 +260,7 @@ class Service:
         check_text([body.source, body.prefix], self.config)
         model = self._model(body)
         search = fitted(_GREEDY, (model,))
-        maker = self.maker((model,), "unit")
+        maker = UnitMaker(model.codec.config, self.catalog.protected)  # a memory would leave nothing to translate
         unit = await asyncio.to_thread(maker.complete, Unit(body.source, prefix=body.prefix))
         encoded = await asyncio.to_thread(encode, model.codec, [unit], search)
         if len(encoded) != 1:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 import regex
@@ -130,20 +131,33 @@ def unprotected(text: str, protected: Iterable[ProtectedSpan]) -> str:
     return "".join(text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
 
 
-def within(spans: Iterable[ProtectedSpan], start: int, stop: int) -> tuple[ProtectedSpan, ...]:
-    """Returns the spans in a part of a text, counted from its beginning."""
+def within(spans: Sequence[ProtectedSpan], start: int, stop: int) -> tuple[ProtectedSpan, ...]:
+    """Returns those of a text's spans, given in order, that are in a part of it, counted from its beginning."""
+    first, last = (bisect_left(spans, position, key=attrgetter("start")) for position in (start, stop))
     return tuple(
         ProtectedSpan(span.start - start, span.stop - start, span.kind)
-        for span in spans
-        if start <= span.start and span.stop <= stop
+        for span in spans[first:last]
+        if span.stop <= stop
     )
 
 
+def is_inside(spans: Sequence[ProtectedSpan], position: int) -> bool:
+    """Returns whether a position is between two characters of one of the spans, given in order."""
+    preceding = bisect_left(spans, position, key=attrgetter("start"))
+    return preceding > 0 and position < spans[preceding - 1].stop
+
+
 def masked(text: str, protected: Iterable[ProtectedSpan]) -> str:
-    """Returns a text with a null character in place of each character of protected words; their white space stays."""
+    """Returns a text with a null character in place of each character of protected words; their white space stays.
+
+    Args:
+        protected: in order.
+    """
+    parts, end = list[str](), 0
     for start, stop, _ in protected:
-        text = text[:start] + RAW_WORD.sub(lambda word: "\0" * len(word[0]), text[start:stop]) + text[stop:]
-    return text
+        parts += [text[end:start], RAW_WORD.sub(lambda word: "\0" * len(word[0]), text[start:stop])]
+        end = stop
+    return "".join([*parts, text[end:]])
 
 
 def lacks(translation: str, words: Sequence[str]) -> bool:

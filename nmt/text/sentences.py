@@ -10,7 +10,7 @@ import numpy as np
 from nmt.text.codec import TextCodec
 from nmt.text.directions import Direction
 from nmt.text.languages import WITHOUT_SPACES, base_language
-from nmt.text.protected import ProtectedSpan, Span
+from nmt.text.protected import ProtectedSpan, Span, is_inside
 from nmt.text.words import is_blank
 
 
@@ -18,7 +18,7 @@ def sentence_spans(line: str, lang: str, protected: Sequence[ProtectedSpan]) -> 
     """Returns where the sentences of a line begin and end, without the spaces around them. A blank line has none.
 
     In a language with spaces, a sentence ends at a space only. In others, it may also end behind a character that
-    is not ASCII, such as `。`. No sentence ends inside a protected word.
+    is not ASCII, such as `。`. No sentence ends inside a protected word; these are given in order.
     """
     import sentencex  # takes 10 ms, and many commands need no sentences
 
@@ -30,7 +30,7 @@ def sentence_spans(line: str, lang: str, protected: Sequence[ProtectedSpan]) -> 
         position += len(segment)
         last = line[position - 1 : position]
         is_edge = last.isspace() or not (has_spaces or last.isascii())
-        if position == len(line) or (is_edge and not any(span.start < position < span.stop for span in protected)):
+        if position == len(line) or (is_edge and not is_inside(protected, position)):
             text = line[start:position]
             if not is_blank(text):
                 spans.append((start + len(text) - len(text.lstrip()), start + len(text.rstrip())))

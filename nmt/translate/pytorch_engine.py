@@ -219,7 +219,9 @@ class PyTorchEngine:
         unplaced = dict.fromkeys(n for (n, _), texts in both if not texts and can_require)
         forms = {n: [term.forms for term in sentences[n].terms] for n in unplaced}
         constrained = [self._requiring(sentences[n], "", forms[n]) for n in unplaced]
-        searched = self.translate(constrained, replace(search, n_best=1), log_probs=True) if constrained else []
+        searched = (
+            self.translate(constrained, replace(search, n_best=1, mbr="none"), log_probs=True) if constrained else []
+        )
         by_search = dict(zip(unplaced, searched, strict=True))
         for (n, i), texts in zip(lacking, candidates, strict=True):
             terms, ranked = sentences[n].terms, translations[n]

@@ -92,7 +92,7 @@ def direction_of(fields: Mapping[str, Any], default: Direction) -> Direction:
     Raises:
         NmtError: a field is not text.
     """
-    codes = [fields.get(f"{side}_lang", code) or "" for side, code in default._asdict().items()]
+    codes = [fields.get(f"{side}_lang") or code for side, code in default._asdict().items()]
     if not all(isinstance(code, str) for code in codes):
         raise NmtError(f'"source_lang" and "target_lang" must be text, but are {codes!r:.80}')
     return Direction(*codes)

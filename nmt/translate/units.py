@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from nmt.memories.matching import Match
 from nmt.memories.memory import AnyMemory, matches_of
 from nmt.text.directions import UNNAMED, Direction
-from nmt.text.glossary import FoundTerm, Glossary
+from nmt.text.glossary import Glossary, TermOccurrence
 from nmt.text.languages import has_spaces
 from nmt.text.marked import MarkedText, Role, Token
 from nmt.text.markup_projection import projected
@@ -36,7 +36,7 @@ class Translation(NamedTuple):
         pieces: the target pieces.
         log_probs: natural log P of each piece, and at the end that of EOS; each part ends in EOS. Like the pieces,
             they are empty if they were not asked for.
-        unmet: whether a constraint is missing.
+        unmet: whether a constraint or a term is missing.
         alignment: between words of the raw source and of `text`; None if it was not asked for.
         origin: `model`, or `memory` or `glossary`, which have neither log P nor an alignment of words.
         utility: of a translation by --mbr: its mean chrF against all that were compared, from 0 to 1. If several
@@ -104,7 +104,7 @@ class Sentence(NamedTuple):
     protected: tuple[ProtectedSpan, ...] = ()
     has_elements: bool = False
     matches: tuple[Match, ...] = ()
-    terms: tuple[FoundTerm, ...] = ()
+    terms: tuple[TermOccurrence, ...] = ()
     entry: str | None = None
     earlier: tuple[str, ...] = ()
     similar: str = ""
@@ -269,15 +269,15 @@ class UnitMaker:
         else:
             lines = [unit.source] if unit.content is None and self.cut == "unit" else unit.lines
             numbered = enumerate(lines)
-            sentences = [each for number, line in numbered for each in self._sentences(unit, number, line, direction)]
+            sentences = [each for i, line in numbered for each in self._sentences(unit, i, line, direction)]
         if self.text.context:
             texts = [*unit.earlier, *(sentence.text for sentence in sentences)]
             ends = range(len(unit.earlier), len(texts))
             earlier = [tuple(texts[max(0, end - self.text.context) : end]) for end in ends]
-            sentences = [each._replace(earlier=before) for each, before in zip(sentences, earlier, strict=True)]
+            sentences = [each._replace(earlier=context) for each, context in zip(sentences, earlier, strict=True)]
         return replace(unit, direction=direction, sentences=sentences)
 
-    def _sentences(self, unit: Unit, number: int, line: str | MarkedText, direction: Direction) -> list[Sentence]:
+    def _sentences(self, unit: Unit, line_number: int, line: str | MarkedText, direction: Direction) -> list[Sentence]:
         """Returns the sentences of a line of a unit, with their matches."""
         marked = line if isinstance(line, MarkedText) else None
         text = line.source if isinstance(line, MarkedText) else line
@@ -291,7 +291,7 @@ class UnitMaker:
             tags, plain = self.text.split_tags(text[begin:end])
             begin = end - len(plain)
             protected = within(marked.protected, begin, end) if marked else tuple(self.protected.spans(plain))
-            whole = Sentence(plain, number, begin, tuple(tags), protected, has_elements(begin, end))
+            whole = Sentence(plain, line_number, begin, tuple(tags), protected, has_elements(begin, end))
             is_whole = unit.content is None and self.cut == "unit"
             spans = [(0, len(plain))] if is_whole or not is_blank(plain) else []
             if self.cut == "sentence" and spans:
@@ -301,7 +301,7 @@ class UnitMaker:
                 continue
             for start, stop in spans:
                 words, inner = within(protected, start, stop), has_elements(begin + start, begin + stop)
-                sentence = Sentence(plain[start:stop], number, begin + start, whole.tags, words, inner)
+                sentence = Sentence(plain[start:stop], line_number, begin + start, whole.tags, words, inner)
                 sentences.append(sentence if self.cuts_only else self._looked_up(sentence, direction))
         return sentences
 
@@ -313,18 +313,13 @@ class UnitMaker:
         """
         if self.glossary:
             text = masked(sentence.text, sentence.protected)
-            terms = self.glossary.found_in(text, direction, self.text.exchanged_endings)
+            terms = self.glossary.occurrences_in(text, direction, self.text.exchanged_endings)
             entry = self.glossary.entry(text, direction)
             sentence = sentence._replace(terms=tuple(terms), entry=entry)
         if not self.memories:
             return sentence
         languages = direction.source, self.target_lang or direction.target
-        values: list[ProtectedSpan] = []
-        for span in sentence.protected:
-            # The texts of a memory have no markup, but protected words inside what markup keeps.
-            inner = self.protected.spans(span.word(sentence.text)) if span.kind == "markup" else ()
-            moved = [ProtectedSpan(span.start + start, span.start + stop, kind) for start, stop, kind in inner]
-            values += moved if span.kind == "markup" else [span]
+        values = self.protected.spans(sentence.text)  # as the index of a memory has them
         is_read = self.text.similar_piece is not None and languages[1] == direction.target
         offers = (self.offers or is_read) and not is_whole
         matches = matches_of(sentence.text, values, self.memories, languages, offers=offers)
@@ -394,6 +389,6 @@ def joined(translations: Sequence[Translation], gaps: Sequence[str], target_lang
         None if all(translation.alignment is None for translation in translations) else alignment,
         _origin(translations),
         _mean(translation.utility for translation in translations),
-        _mean(translation.confidence for translation in translations),
+        _mean(translation.confidence for translation in translations) if translations else 1.0,
         any(translation.doubtful for translation in translations),
     )

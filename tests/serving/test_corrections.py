@@ -75,6 +75,12 @@ def test_a_correction_is_stored_listed_and_taken_back(server: Server, model: Pat
     assert again.status == 404 and "it was taken back" in again.json["error"]
 
 
+def test_a_corrected_sentence_has_alternatives(server: Server) -> None:
+    kept(server, "learn pieces", "Teile lernen")
+    answer = server.post("/alternatives", {"source": "learn pieces"})
+    assert answer.status == 200 and answer.json["alternatives"], answer.body
+
+
 def test_a_memory_in_tmx_has_what_was_kept(server: Server, model: Path) -> None:
     hostile = 'a <seg>&amp; "b" \x01\x0b\ufffe]]> 𝄞 e\u0301'
     earlier = Corrections(str(model.parent / "kept.jsonl"), 1)  # an earlier version has stored control characters

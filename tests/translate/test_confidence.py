@@ -53,8 +53,8 @@ def test_confidence_is_chrf_on_average(model: Path) -> None:
 
 def test_a_line_of_several_sentences_has_their_mean_confidence_and_what_is_copied_has_1(model: Path) -> None:
     first, second = confidences(model, lines=["Ba de ki.", "Lo mu na po ra."])
-    assert confidences(model, "--split-sentences", lines=["Ba de ki. Lo mu na po ra.", "3.14"]) == [
-        pytest.approx((first + second) / 2, abs=1e-3), 1
+    assert confidences(model, "--split-sentences", lines=["Ba de ki. Lo mu na po ra.", "3.14", ""]) == [
+        pytest.approx((first + second) / 2, abs=1e-3), 1, 1
     ]  # fmt: skip
 
 

@@ -131,6 +131,14 @@ def test_units_have_directions_of_their_own_or_those_of_the_call(several: Path) 
         translator.hypotheses([nmt.Unit(line, direction=own), nmt.Unit(line)])
 
 
+def test_a_language_that_is_null_is_that_of_the_command(several: Path) -> None:
+    command = ["--source-lang=en", "--target-lang=fr"]
+    expected = generated(several, LINES[:1], *command)[0]["hypotheses"]
+    line = json.dumps({"source": LINES[0], "source_lang": "en", "target_lang": None})
+    (result,) = generated(several, [line], "--input-format=jsonl", *command)
+    assert result["hypotheses"] == expected
+
+
 def test_prefixes_and_constraints_in_a_direction(several: Path) -> None:
     line = {"source": LINES[0], "source_lang": "en", "target_lang": "fr"}
     (result,) = generated(several, [json.dumps(line | {"prefix": "words", "constraints": ["few more"]})],
