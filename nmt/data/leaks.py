@@ -46,7 +46,7 @@ class Leaks(NamedTuple):
 
 
 class _Letters:
-    """The letters and digits of lines: `keys_K`, of which those of line i begin at `edges[i]`."""
+    """Letters and digits of lines as keys. Those of line i are `keys_K[edges[i] : edges[i + 1]]`."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.keys_K, self._line_K, self.hash_L = letter_keys(lines)
@@ -142,13 +142,13 @@ class HeldOut:
         hash_S, line_S = letters.shingles()
         may_be_S = self._has_prefix[hash_S >> _SHIFT]
         hash_S, line_S = hash_S[may_be_S], line_S[may_be_S]
-        place_S = np.searchsorted(self._hashes, hash_S)
-        is_there_S = np.append(self._hashes, np.uint64(0))[place_S] == hash_S
+        entry_S = np.searchsorted(self._hashes, hash_S)
+        is_there_S = np.append(self._hashes, np.uint64(0))[entry_S] == hash_S
         size = max(1, len(self._hashes))
-        line, place = np.divmod(np.unique(line_S[is_there_S] * size + place_S[is_there_S]), size)
+        line, entry = np.divmod(np.unique(line_S[is_there_S] * size + entry_S[is_there_S]), size)
         # Each line with each of the texts that have one of its shingles.
-        counts = self._counts[place]
-        first = np.repeat(self._starts[place] - np.cumsum(counts) + counts, counts)
+        counts = self._counts[entry]
+        first = np.repeat(self._starts[entry] - np.cumsum(counts) + counts, counts)
         text = self._text_S[first + np.arange(counts.sum())]
         size = max(1, len(self._sizes))
         pairs, shared = np.unique(np.repeat(line, counts) * size + text, return_counts=True)

@@ -1,7 +1,8 @@
 """Makes a data folder from parallel text: checks the text, trains a subword model and encodes the text.
 
-The text is read once to find its shards, once more to check --alignments, once for each subword model that is
-trained, and once to encode it. It is read in chunks of bounded size, so that memory does not grow with the corpus.
+The text is read to find its shards, to check --alignments, to train each subword model, to index it for --similar,
+to encode it, and to learn which endings its words exchange. It is read in chunks of bounded size, so that memory does
+not grow with the corpus.
 Encoding the training text is a job (nmt/jobs), so that interrupted work resumes after the last finished shard.
 """
 
@@ -148,23 +149,23 @@ def _show_leaks(config: DataConfig, splits: Mapping[str, SplitMeta], leaks: Leak
         same = len(leaks["same"].intersection(pairs))
         near = len((leaks["near"] - leaks["same"]).intersection(pairs))
         count = f"{same:,} of {console.counted(split.pairs, 'pair')}"
-        problem = f"{name}: {count} have a side that is in the training text, and {near:,} more have a similar one"
+        summary = f"{name}: {count} have a side that is in the training text, and {near:,} more have a similar one"
         if same > _MANY * split.pairs:
-            console.warn(f"{problem}; drop such training pairs with nmt clean --exclude {prefix}")
+            console.warn(f"{summary}; drop such training pairs with nmt clean --exclude {prefix}")
         else:
-            console.info(problem)
+            console.info(summary)
 
 
 def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
-    there, here = (like.config.source_lang, like.config.target_lang), config.pairs[0]
+    like_pair, asked_pair = (like.config.source_lang, like.config.target_lang), config.pairs[0]
     if like.config.languages and not config.languages:
         raise NmtError(f"--like {config.like} has several languages; give --languages and --directions")
     if config.languages and not like.config.languages:
-        problem = f"--like {config.like} translates {there[0]} to {there[1]} only"
+        problem = f"--like {config.like} translates {like_pair[0]} to {like_pair[1]} only"
         raise NmtError(f"{problem}; give --source-lang and --target-lang instead of --languages")
-    if not config.languages and there != here:
-        given = f"--source-lang is {here[0]} and --target-lang is {here[1]}"
-        problem = f"--like {config.like} translates {there[0]} to {there[1]}, but {given}"
+    if not config.languages and like_pair != asked_pair:
+        given = f"--source-lang is {asked_pair[0]} and --target-lang is {asked_pair[1]}"
+        problem = f"--like {config.like} translates {like_pair[0]} to {like_pair[1]}, but {given}"
         raise NmtError(f"{problem}; they must be the same")
     if unknown := sorted(set(config.tag) - {"", *like.config.tags}):
         known = f"it knows {' '.join(like.config.tags)}" if like.config.tags else "it has no tags"

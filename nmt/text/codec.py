@@ -99,7 +99,7 @@ class TextCodec:
         direction = direction or UNNAMED
         if not any(direction) and self.config.target_lang != MULTIPLE:
             return self
-        if direction not in self._directed:  # so that a direction is reported once
+        if direction not in self._directed:  # the same object each time: a server compares them by identity
             resolved = self.config.resolved(direction)
             self._directed[direction] = self.within(resolved) if self.config.languages else self
         return self._directed[direction]
@@ -173,9 +173,9 @@ class TextCodec:
         ends = list(accumulate(sizes))
         words = self.words("source", " ".join(parts), ids)
         marked, done = list[int](), 0
-        for number, translation in enumerate(self.encode_target([term.translation for term in terms])):
-            first, last = ends[2 * number], ends[2 * number + 1]
-            within = [i for i, word in enumerate(words) if first <= word < last]
+        for i, translation in enumerate(self.encode_target([term.translation for term in terms])):
+            first, last = ends[2 * i], ends[2 * i + 1]
+            within = [n for n, word in enumerate(words) if first <= word < last]
             if within and done <= within[0]:
                 start, stop = within[0], within[-1] + 1
                 marked += [*ids[done:start], self._term, *ids[start:stop], self._as, *translation, self._end]

@@ -18,5 +18,5 @@ class Direction(NamedTuple):
         return cls(source or "", target or "")
 
 
-# The only direction of a model
+# Names no language, which suffices for a model of one pair.
 UNNAMED = Direction()

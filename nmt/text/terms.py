@@ -74,8 +74,8 @@ def without_elision(phrase: str, words: Container[str]) -> str:
 class TermSampler:
     """Draws terms for sentence pairs from their word alignments.
 
-    Translations are those of the pair, like terms of a glossary: without an elided word before them. Half of the single
-    words have their base form, which is the most frequent one in the target lines.
+    Translations are those of the pair, like terms of a glossary: without an elided word before them. A share of the
+    single words have their base form, the most frequent one in the target lines.
 
     Args:
         sources, targets: the lines of the pairs.

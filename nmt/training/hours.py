@@ -171,8 +171,8 @@ def choose(corpus: CorpusSize, seconds: float, given: dict[str, Any], speed: Spe
     suitable = min(max(tokens / _UPDATES, _LEAST_BATCH), _MOST_BATCH, max(corpus.tokens / 20, 500), corpus.tokens)
     batch_tokens = choice("batch_tokens", round(suitable), f"suits {allowed} and {pairs}")
     choice("batch_groups", 4 if batch_tokens < 10_000 else 8, "keeps the padding small")
-    time = f"about {allowed} at {speed(arch):,.0f} tokens/s; the clock decides"
-    reason = time if epochs < MOST_EPOCHS else f"{MOST_EPOCHS} epochs; more do not help"
+    by_clock = f"about {allowed} at {speed(arch):,.0f} tokens/s; the clock decides"
+    reason = by_clock if epochs < MOST_EPOCHS else f"{MOST_EPOCHS} epochs; more do not help"
     per_epoch = corpus.updates_per_epoch(batch_tokens)
     updates = choice("max_updates", max(1, int(epochs * per_epoch)), reason)
     if arch == SMALLEST or (corpus.pairs < 1_000_000 and arch in _ARCHITECTURES):

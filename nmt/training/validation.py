@@ -1,6 +1,7 @@
-"""Computes loss and BLEU of each direction on the validation set; the ranks share the work. Also calibrates."""
+"""Computes loss and metrics of each direction on the validation set; the ranks share the work. Also calibrates."""
 
-import math
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -28,9 +29,9 @@ from nmt.translate.units import Translation, Unit
 
 # Lines of each direction of a model of several languages that are translated by default, and the samples of all.
 _LINES, _SAMPLES = 100, 8
-# The mean number of lines of each direction by which a checkpoint is calibrated at most. A training by the clock has
-# so many updates for each of them, so that it does not end much later.
-_CALIBRATION_LINES, _UPDATES_PER_LINE = 1000, 5
+# By how many lines a checkpoint is calibrated at most: of one direction, and of each of several. A training by the
+# clock has so many updates for each of them, so that it does not end much later.
+_CALIBRATION_LINES, _CALIBRATION_LINES_EACH, _UPDATES_PER_LINE = 1000, 150, 5
 
 
 class Line(NamedTuple):
@@ -52,7 +53,9 @@ def validate(training: Training) -> Validation:
     # Without a metric of translations, the last validation translates a few lines, which the report shows.
     is_last = training.counters.update >= training.config.max_updates and not training.model_config.learned_positions
     translates, share = training.config.translates, None
-    lines = _lines(training, only_samples=not translates) if translates or is_last else []
+    most = training.config.valid_lines or (_LINES if training.data.codec.config.languages else sys.maxsize)
+    few = max(1, _SAMPLES // len(training.data.directions("valid")))
+    lines = _lines(training, most if translates else few) if translates or is_last else []
     with training.average.in_use(), suppress(StoppedError):
         rank_lines = lines[training.world.rank :: training.world.size]
         best = _translations(training, training.loss.model, rank_lines, "translating the validation set")
@@ -115,16 +118,13 @@ def _losses(training: Training) -> list[tuple[float, int]]:
     return losses
 
 
-def _lines(training: Training, *, only_samples: bool) -> list[Line]:
-    """Returns the lines to translate, at even distances: of each direction at most --valid-lines, or a few samples."""
-    data, lines = training.data, list[Line]()
-    for direction in data.directions("valid"):
-        source, reference = data.raw_lines("valid", direction)
-        most = training.config.valid_lines or (_LINES if data.codec.config.languages else len(source))
-        most = max(1, _SAMPLES // len(data.directions("valid"))) if only_samples else most
+def _lines(training: Training, most: int) -> list[Line]:
+    """Returns at most `most` lines of each direction, at even distances."""
+    lines = list[Line]()
+    for direction in training.data.directions("valid"):
+        source, reference = training.data.raw_lines("valid", direction)
         count = min(most, len(source))
-        numbers = [n * len(source) // count for n in range(count)]
-        lines += [Line(direction, source[number], reference[number]) for number in numbers]
+        lines += [Line(direction, source[i], reference[i]) for i in (n * len(source) // count for n in range(count))]
     return lines
 
 
@@ -153,12 +153,10 @@ def calibrate_checkpoint(training: Training, path: Path, *, is_timed: bool) -> N
     Args:
         is_timed: whether the training ends by the clock.
     """
-    lines, count = _lines(training, only_samples=False), _CALIBRATION_LINES
-    if is_timed:
-        count = min(count, training.counters.update // _UPDATES_PER_LINE)
-    most = max(1, count * len(training.data.directions("valid")))
-    lines = lines[:: max(1, math.ceil(len(lines) / most))]
-    if len(lines) < LEAST_LINES:
+    is_single = len(training.data.directions("valid")) == 1
+    most = training.config.valid_lines or (_CALIBRATION_LINES if is_single else _CALIBRATION_LINES_EACH)
+    lines = _lines(training, min(most, training.counters.update // _UPDATES_PER_LINE) if is_timed else most)
+    if max(Counter(line.direction for line in lines).values(), default=0) < LEAST_LINES:
         return
     try:
         best = _translations(training, build_model(load_checkpoint(path), path), lines, "calibrating")
