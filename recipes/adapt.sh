@@ -36,6 +36,11 @@ general=$(path_or "${GENERAL:-}" '') test=$(path_or "${TEST:-}" '') old_test=$(p
 set_up_environment
 mkdir -p "$run_dir/out"
 choose_direction "$model"
+for prefix in ${test:+"$test"} ${old_test:+"$old_test"}; do
+    for language in "$source" "$target"; do
+        [ -e "$(file_of "$prefix" "$language")" ] || fail "$prefix.$language does not exist; check TEST and OLD_TEST"
+    done
+done
 
 # translate NAME MODEL PREFIX [OPTION...]: translates the source side of a corpus to out/NAME.
 translate() {

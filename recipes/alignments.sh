@@ -29,6 +29,6 @@ if [ "$guided" ]; then
 fi
 for split in valid test; do
     run nmt rescore "$model/average.safetensors" --source "$linked/$split.en" --target "$linked/$split.de" --alignments \
-        --output "$linked/$split.found"
-    run python recipes/aer.py --sure "$linked/$split.sure" --possible "$linked/$split.possible" "$linked/$split.found"
+        --output "$linked/$split.links"
+    run python recipes/aer.py --sure "$linked/$split.sure" --possible "$linked/$split.possible" "$linked/$split.links"
 done

@@ -21,11 +21,13 @@ corpus=$(path_or "${AMERICASNLP:-}" '')
 [ -d "$corpus" ] || fail "AMERICASNLP is '$corpus', which is not a folder; set it to the task's folder"
 [ $# = 0 ] || [ "$1" = -- ] || fail "$1 is not a valid argument; options of nmt train follow --"
 options=("${@:2}")
+refuse --seed "the models have the seeds 1 to MODELS" ${options[@]+"${options[@]}"}
 run_dir=$(path_or "${RUN:-}" runs/americasnlp)
 models=${MODELS:-2} minutes=${MINUTES:-76} samples=${SAMPLES:-16}
 whole_or_fail MODELS "$models"
 whole_or_fail MINUTES "$minutes"
 whole_or_fail SAMPLES "$samples"
+[ "$models" -gt 0 ] || fail "MODELS must be at least 1"
 languages=(aym cni bzd gn oto nah tar shp hch)
 
 write_text() { # its argument is for the record of unless_there
@@ -34,7 +36,7 @@ write_text() { # its argument is for the record of unless_there
     mv "$run_dir/text.part" "$run_dir/text"
 }
 
-# train_model NUMBER: trains a model on one core, unless it is there.
+# train_model SEED: trains a model on one core, unless it is there.
 train_model() {
     unless_there "$run_dir/model$1/average.safetensors" logged "$run_dir/model$1.log" nmt train "$run_dir/data" \
         --save-dir "$run_dir/model$1" --seed "$1" --minutes "$minutes" --arch transformer_tiny --no-tensorboard \
@@ -43,7 +45,7 @@ train_model() {
 
 # translate_into LANGUAGE: translates the development set with all models on one core.
 translate_into() {
-    logged "$run_dir/out/$1.log" nmt generate "${checkpoints[@]}" --source-lang es --target-lang "$1" \
+    unless_there "$run_dir/out/$1.txt" logged "$run_dir/out/$1.log" nmt generate "${checkpoints[@]}" --source-lang es --target-lang "$1" \
         --input "$run_dir/text/test.es-$1.es" --output "$run_dir/out/$1.txt" --sample --temperature 0.85 \
         --samples "$samples" --mbr chrf
 }
@@ -56,10 +58,10 @@ unless_there "$run_dir/data" nmt preprocess --languages "es$(printf ',%s' "${lan
     --train "$run_dir/text/train" --valid "$run_dir/text/valid" --temperature 2 --vocab-size "${VOCAB_SIZE:-4000}" \
     --dest "$run_dir/data"
 say "Training $models models; $run_dir/model1.log shows the progress"
-read -ra numbers <<< "$(seq -s " " "$models")"
-two_at_a_time train_model "${numbers[@]}"
+read -ra seeds <<< "$(seq -s " " "$models")"
+two_at_a_time train_model "${seeds[@]}"
 checkpoints=()
-for number in "${numbers[@]}"; do checkpoints+=("$run_dir/model$number/average.safetensors"); done
+for seed in "${seeds[@]}"; do checkpoints+=("$run_dir/model$seed/average.safetensors"); done
 say "Translating the development sets; $run_dir/out/aym.log shows the progress"
 two_at_a_time translate_into "${languages[@]}"
 for lang in "${languages[@]}"; do

@@ -11,6 +11,11 @@ say() {
     echo "== $*" >&2
 }
 
+# Some versions of awk write a decimal comma where the language of the user does.
+awk() {
+    LC_ALL=C command awk "$@"
+}
+
 # Prints the command, then runs it.
 run() {
     say "$*"
@@ -20,7 +25,7 @@ run() {
 # unless_there FILE COMMAND...: runs the command that makes FILE, unless FILE exists. FILE.made-from records the command,
 # and another command for the same FILE is an error. A FILE without a record was put there by the user and is kept. The
 # place of the run folder and options about the machine are not compared. Text of --train that changed is an error, too:
-# a file, or the files of a PREFIX in the languages `source` and `target`.
+# a file, or the files of a PREFIX in the languages `source` and `target`, or `codes`.
 unless_there() {
     local command="${*:2}" recorded
     command=${command//"$run_dir"/RUN}
@@ -36,13 +41,15 @@ unless_there() {
     [ "$recorded" = "$command" ] ||
         fail "$1 was made by '$recorded', but the command is now '$command'; set RUN to another folder," \
             "or delete $1 and what was made from it"
-    local flag='' word file
+    local flag='' word file language
     for word in "${@:2}"; do
         if [ "$flag" = --train ] && [ -e "$1.made-from" ] && [[ $word != "$run_dir"/* ]]; then
-            for file in "$word" "$(file_of "$word" "${source:-}")" "$(file_of "$word" "${target:-}")"; do
-                [[ ! -f $file || ! $file -nt $1.made-from ]] ||
-                    fail "$file has changed since $1 was made from it; set RUN to another folder, or delete $1 and what" \
-                        "was made from it"
+            for language in ${codes[@]+"${codes[@]}"} "${source:-}" "${target:-}"; do
+                for file in "$word" "$(file_of "$word" "$language")" "$word".*-*."$language"; do
+                    [[ ! -f $file || ! $file -nt $1.made-from ]] ||
+                        fail "$file has changed since $1 was made from it; set RUN to another folder, or delete $1 and" \
+                            "what was made from it"
+                done
             done
         fi
         flag=$word
@@ -294,6 +301,8 @@ set_up_environment() {
 # own_environment FOLDER PACKAGE...: makes an environment with these packages, unless it is there.
 own_environment() {
     [ "${*:2}" != "$(cat "$1/made-from" 2> /dev/null)" ] || return 0
+    [ -z "$(ls -A "$1" 2> /dev/null)" ] || [ -e "$1/pyvenv.cfg" ] ||
+        fail "$1 exists already and is no environment; remove it, or choose another folder"
     say "Making the environment $1"
     python -m venv --clear "$1"
     "$1/bin/python" -m pip install --disable-pip-version-check "${@:2}" >&2 ||

@@ -63,7 +63,7 @@ esac
 
 choose_tokenization none
 
-# stage NAME FILE COMMAND...: runs a stage that makes FILE, unless FILE exists, and notes how long its last start took.
+# stage NAME FILE COMMAND...: runs a stage that makes FILE, unless FILE exists, and notes how long it took.
 stage() {
     local name=$1 file=$2 started=$SECONDS
     shift 2
@@ -101,7 +101,10 @@ train_model() {
 }
 # collect [SETTING...]: writes the text that the teacher translates.
 collect() {
-    cat "$run_dir/train.$source" ${more:+"$more"} > "$run_dir/distilled.$source.part"
+    {
+        cat "$run_dir/train.$source"
+        [ -z "$more" ] || python recipes/lines.py "$more"
+    } > "$run_dir/distilled.$source.part"
     mv "$run_dir/distilled.$source.part" "$run_dir/distilled.$source"
 }
 # link NAME: writes the word alignments that the teacher finds in the pairs NAME.
@@ -116,7 +119,8 @@ translate() {
     local name=$1 model=$2
     shift 2
     run nmt generate "$model" "${languages[@]}" --input "$test_source" --output "$run_dir/$name.out" "$@"
-    OMP_NUM_THREADS=1 run python recipes/measure/benchmark.py generate --checkpoint "$model" "${languages[@]}" --input "$test_source" --repeats 3 --json "$@" \
+    OMP_NUM_THREADS=1 run python recipes/measure/benchmark.py generate --checkpoint "$model" "${languages[@]}" \
+        --input "$test_source" --device cpu --repeats 3 --json "$@" \
         > "$run_dir/$name.speed"
 }
 evaluate() {

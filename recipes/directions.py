@@ -14,6 +14,7 @@ from statistics import mean
 
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
+from nmt.text.corpus import read_lines
 from nmt.text.languages import Identifier, label_of
 
 
@@ -34,21 +35,19 @@ def main() -> None:
     except NmtError as error:
         print(error)
     rows = []
-    for path in sorted((folder / "out").glob("*.json")):
-        scores = json.loads(path.read_text())
+    for line in sorted(read_lines(folder / "directions")):
+        direction = line.replace(" ", "-")
+        scores = json.loads((folder / "out" / f"{direction}.json").read_text(encoding="utf-8"))
         bleu, chrf = (scores[metric]["score"] for metric in ("bleu", "chrf"))
-        rows.append((path.stem, "trained" if path.stem in trained else "unseen", bleu, chrf))
-    for direction, kind, bleu, chrf in sorted(rows, key=lambda row: row[1]):
-        (output,) = (
-            path for path in (folder / "out").glob(f"{direction}.*") if path.suffix not in (".json", ".reference")
-        )
-        lang, shares = output.suffix[1:], ""
+        rows.append((direction, "trained" if direction in trained else "unseen", bleu, chrf, line.split()[1]))
+    for direction, kind, bleu, chrf, lang in sorted(rows, key=lambda row: row[1]):
+        output, shares = folder / "out" / f"{direction}.{lang}", ""
         if identifier and label_of(lang) in identifier.known:
-            texts = (path.read_text().splitlines() for path in (output, output.with_suffix(".reference")))
+            texts = (list(read_lines(path)) for path in (output, output.with_suffix(".reference")))
             shares = "wrong language {:.1%} ({:.1%})".format(*(wrong_share(text, lang, identifier) for text in texts))
         print(f"{direction:<20} {kind:<8} BLEU {bleu:5.2f}  chrF {chrf:5.2f}  {shares}".rstrip())
     for kind in ("trained", "unseen"):
-        if scores := [row[2:] for row in rows if row[1] == kind]:
+        if scores := [row[2:4] for row in rows if row[1] == kind]:
             bleu, chrf = map(mean, zip(*scores, strict=True))
             print(f"{'mean':<20} {kind:<8} BLEU {bleu:5.2f}  chrF {chrf:5.2f}")
 

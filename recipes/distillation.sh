@@ -50,8 +50,8 @@ measure() {
     run nmt generate "$@" --input "$corpus/$evaluated.en.gz" --output "$folder/out.de" --beam "$beam" --alpha 1.0
     rm -rf "$folder/int8"
     run nmt export ctranslate2 "$1" --output "$folder/int8" --quantization int8
-    OMP_NUM_THREADS=1 run python recipes/measure/benchmark.py generate --checkpoint "$1" --input "$run_dir/$evaluated.en" --beam "$beam" \
-        --alpha 1.0 --repeats "${REPEATS:-5}" --json > "$folder/speed.json"
+    OMP_NUM_THREADS=1 run python recipes/measure/benchmark.py generate --checkpoint "$1" --input "$run_dir/$evaluated.en" \
+        --device cpu --beam "$beam" --alpha 1.0 --repeats "${REPEATS:-5}" --json > "$folder/speed.json"
     run python recipes/measure/peer_ctranslate2.py "$folder/int8" "$run_dir/$evaluated.en" --type int8 --beam "$beam" \
         --alpha 1.0 --output "$folder/out.int8.de" > "$folder/speed.int8.json"
     python - "$name" "$folder" << 'END'

@@ -30,6 +30,7 @@ done
 [ ${#seeds[@]} -gt 0 ] || seeds=(1)
 options=("${@:2}")
 refuse --seed "name the seeds before --" ${options[@]+"${options[@]}"}
+refuse --max-updates "set UPDATES" ${options[@]+"${options[@]}"}
 AVERAGED=20 BEAM=4 ALPHA=1.4 # chosen on the validation set
 
 write_text() { # its arguments are for the record of unless_there

@@ -33,6 +33,8 @@ def main(out: Path) -> None:
     if find_spec("zensical") is None:
         sys.exit("error: zensical is not installed; run pip install '.[docs]' -c constraints.txt")
     pages = out / "pages"
+    if out.exists() and any(out.iterdir()) and not (pages / "index.md").exists():
+        sys.exit(f"error: {out} exists already and has other files; give another folder, or remove it")
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(ROOT / "docs", pages)
     for path in (*ROOT.glob("docs/*.md"), *(ROOT / name for name in PAGES)):

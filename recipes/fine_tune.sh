@@ -33,7 +33,7 @@ for name in train valid test; do
     plain_text "$name" "$source" "$target"
     for language in "$source" "$target"; do
         [ -e "$(file_of "${!name}" "$language")" ] ||
-            fail "${!name}.$language does not exist, and neither does ${!name}.$language.gz; check TRAIN, VALID and TEST"
+            fail "${!name}.$language does not exist, plain or compressed; check TRAIN, VALID and TEST"
     done
 done
 mkdir -p "$run_dir"

@@ -31,12 +31,16 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     shift
 done
 options=("${@:2}")
+refuse --seed "the models have the seeds 1 to MODELS" ${options[@]+"${options[@]}"}
 if [ ${#languages[@]} -eq 0 ]; then
     for file in "$corpus"/{low,medium}/*_train.tsv*; do
         [ ! -e "$file" ] || languages+=("$(basename "$(dirname "$file")")/$(basename "${file%_train.tsv*}")")
     done
 fi
 [ ${#languages[@]} -gt 0 ] || fail "$corpus has no low/LANGUAGE_train.tsv; check the folder"
+for language in "${languages[@]}"; do
+    [[ $language == low/* || $language == medium/* ]] || fail "$language has no part of the task; write it as low/$language"
+done
 read -ra seeds <<< "$(seq -s " " "$models")"
 set_up_environment
 # Half of the models train at a time on each core; nine tenths of the time are for training.

@@ -327,16 +327,16 @@ def marked_sentence(rng: Random) -> tuple[str, str]:
 def corpus(size: int, seed: int) -> list[tuple[str, str]]:
     """Returns `size` marked pairs. No sentence repeats in either language, so held-out pairs are new on both sides."""
     rng = Random(seed)
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     seen: set[str] = set()
-    while len(found) < size:
+    while len(pairs) < size:
         marked_pair = marked_sentence(rng)
         pair = list(map(links.plain, marked_pair))
         if seen.isdisjoint(pair):
-            found.append(marked_pair)
+            pairs.append(marked_pair)
             seen.update(pair)
-    rng.shuffle(found)
-    return found
+    rng.shuffle(pairs)
+    return pairs
 
 
 def main() -> None:

@@ -23,23 +23,23 @@ from nmt.text.corpus import parallel_paths, read_lines, read_rows
 MOST_REPEATED = 3
 
 
-def held_out_pairs(sources: list[str], language: str, wanted: int) -> tuple[list[int], set[int]]:
-    """Returns the numbers of the pairs to hold out, the last first, and of those that are similar to one of them."""
-    if not wanted:
+def held_out_pairs(sources: list[str], language: str, count: int) -> tuple[list[int], set[int]]:
+    """Returns the indices of the pairs to hold out, the last first, and of those that are similar to one of them."""
+    if not count:
         return [], set()
-    numbers: dict[str, set[int]] = defaultdict(set)
-    for number, source in enumerate(sources):
-        numbers[normalised(source)].add(number)
-    memory = Memory.of(lambda: ((source, "") for source in numbers), digest_of_json(sources), (language, ""))
+    indices_by_source: dict[str, set[int]] = defaultdict(set)
+    for index, source in enumerate(sources):
+        indices_by_source[normalised(source)].add(index)
+    memory = Memory.of(lambda: ((source, "") for source in indices_by_source), digest_of_json(sources), (language, ""))
     held_out, similar = list[int](), set[int]()
-    for number in reversed(range(len(sources))):
-        if len(held_out) == wanted:
+    for index in reversed(range(len(sources))):
+        if len(held_out) == count:
             break
-        if number not in similar:
-            matches = memory.near(sources[number], most=MOST_REPEATED + 2)
-            others = set().union(*(numbers[match.source] for match in matches)) - {number}
+        if index not in similar:
+            matches = memory.near(sources[index], most=MOST_REPEATED + 2)
+            others = set().union(*(indices_by_source[match.source] for match in matches)) - {index}
             if len(others) <= MOST_REPEATED:
-                held_out.append(number)
+                held_out.append(index)
                 similar |= others
     return held_out, similar
 
@@ -62,14 +62,14 @@ def main() -> None:
         )
         limit = sum(1 for _ in read_lines(options.like)) if options.like else len(lines)
         sets = ["-valid"] if options.no_test else ["-test", "-valid"]
-        wanted = len(sets) * options.held_out
-        held_out, similar = held_out_pairs([line[0] for line in lines], options.languages[0], wanted)
+        count = len(sets) * options.held_out
+        held_out, similar = held_out_pairs([line[0] for line in lines], options.languages[0], count)
     except NmtError as error:
         sys.exit(f"error: {error}")
-    if len(held_out) < wanted:
+    if len(held_out) < count:
         sys.exit(
             f"error: only {len(held_out)} of {len(lines)} pairs of {options.corpus} differ from all others, but "
-            f"{wanted} are to be held out; set HELD_OUT to a lower number"
+            f"{count} are to be held out; set HELD_OUT to a lower number"
         )
     rest = sorted(set(range(len(lines))) - set(held_out) - similar)
     if not rest:
@@ -84,15 +84,13 @@ def main() -> None:
         name: sorted(held_out[position * options.held_out :][: options.held_out]) for position, name in enumerate(sets)
     }
     # The source of the training text is written last, because recipes take it for the sign that all is there.
-    for name, numbers in (parts | {"": training}).items():
+    for name, indices in (parts | {"": training}).items():
         for side, lang in reversed(list(enumerate(options.languages))):
-            text = "".join(f"{lines[number][side]}\n" for number in numbers)
+            text = "".join(f"{lines[index][side]}\n" for index in indices)
             part = Path(f"{options.output}{name}.{lang}.part")
             part.write_text(text, encoding="utf-8")
             part.rename(part.with_suffix(""))
-    print(
-        f"{options.output}: {len(training)} pairs; {len(similar)} are similar to {wanted} held-out ones, and left out"
-    )
+    print(f"{options.output}: {len(training)} pairs; {len(similar)} are similar to {count} held-out ones, and left out")
 
 
 if __name__ == "__main__":

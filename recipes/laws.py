@@ -108,7 +108,7 @@ def main() -> None:
         number = int(hashlib.sha256(english.name.encode()).hexdigest(), 16) % 100
         splits[HELD_OUT.get(number, "train")] += pairs_of(english, french)
     if not splits["train"]:
-        sys.exit(f"{clone} has no acts in eng/acts and fra/lois; give a clone of laws-lois-xml")
+        sys.exit(f"error: {clone} has no acts in eng/acts and fra/lois; give a clone of laws-lois-xml")
     trained = {source for source, _ in splits["train"]}
     for name in HELD_OUT.values():
         distinct = sorted({pair for pair in splits[name] if is_sound(pair) and pair[0] not in trained})

@@ -39,10 +39,10 @@ IFS=, read -ra codes <<< "${LANGUAGES:-}"
 if [ ${#codes[@]} -gt 1 ]; then
     plain_text valid "${codes[@]}"
     [ -z "$test" ] || plain_text test "${codes[@]}"
-    for number in "${!prefixes[@]}"; do
-        prefix=${prefixes[number]}
+    for index in "${!prefixes[@]}"; do
+        prefix=${prefixes[index]}
         plain_text prefix "${codes[@]}"
-        prefixes[number]=$prefix
+        prefixes[index]=$prefix
     done
 fi
 languages=${LANGUAGES:-$(for prefix in "${prefixes[@]}"; do names_of "$prefix"; done | sed 's/.*\.//' | sort -u | paste -sd, -)}
@@ -78,6 +78,7 @@ for source in "${codes[@]}"; do
 done
 [ ${#directions[@]} -gt 0 ] ||
     fail "$test has no files in two of the languages $languages, so nothing could be scored; check the names of its files"
+printf '%s\n' "${directions[@]}" > "$run_dir/directions"
 training=()
 for prefix in "${prefixes[@]}"; do training+=(--train "$prefix"); done
 unless_there "$run_dir/data" nmt preprocess --languages "$languages" --both-ways "${training[@]}" --valid "$valid" \

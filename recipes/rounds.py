@@ -46,7 +46,7 @@ def scores(run: Path, direction: str) -> list[dict[str, Any]]:
 
 def kept(done: list[dict[str, Any]]) -> int:
     """Returns the number of the best round on the validation text; of equal ones, the first."""
-    return max(range(len(done)), key=lambda number: (done[number]["valid"]["bleu"]["score"], -number))
+    return max(range(len(done)), key=lambda round_index: (done[round_index]["valid"]["bleu"]["score"], -round_index))
 
 
 def card(run: Path, direction: str, done: list[dict[str, Any]]) -> None:
@@ -55,14 +55,14 @@ def card(run: Path, direction: str, done: list[dict[str, Any]]) -> None:
     print(
         "| round | lines translated | BLEU, validation | chrF, validation | BLEU, test | chrF, test | |\n|" + "---|" * 7
     )
-    for number, round_scores in enumerate(done):
-        lines = sum(map(translated_lines, (run / f"round{number}").glob("synthetic-*")))
+    for round_index, round_scores in enumerate(done):
+        lines = sum(map(translated_lines, (run / f"round{round_index}").glob("synthetic-*")))
         cells = [
             f"{round_scores[split][metric]['score']:.2f}" if split in round_scores else ""
             for split in ("valid", "test")
             for metric in ("bleu", "chrf")
         ]
-        print(f"| {number} | {lines:,} | {' | '.join(cells)} | {'kept' if number == kept(done) else ''} |")
+        print(f"| {round_index} | {lines:,} | {' | '.join(cells)} | {'kept' if round_index == kept(done) else ''} |")
     print(
         f"\n`model.safetensors` is the model of round {kept(done)}. Scores of beam search by `nmt generate`: ", end=""
     )

@@ -21,7 +21,8 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-usage="usage: VALID=prefix TARGET_TEXT=file rounds.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [-- nmt train option...]"
+usage="usage: VALID=prefix [SOURCE_TEXT=file] [TARGET_TEXT=file] rounds.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] \
+[-- nmt train option...]"
 [ $# -ge 3 ] || fail "give two languages and the prefix of a corpus; $usage"
 source=$1 target=$2 corpus=$(path_or "$3" '')
 shift 3
@@ -30,6 +31,12 @@ valid=$(path_or "${VALID:-}" '') test=$(path_or "${TEST:-}" '')
 [ -n "$valid" ] || fail "VALID is not set; $usage"
 source_text=$(path_or "${SOURCE_TEXT:-}" '') target_text=$(path_or "${TARGET_TEXT:-}" '')
 [ -n "$source_text$target_text" ] || fail "neither SOURCE_TEXT nor TARGET_TEXT is set; $usage"
+for text in ${source_text:+"$source_text"} ${target_text:+"$target_text"}; do
+    [ -e "$text" ] || fail "$text does not exist; check SOURCE_TEXT and TARGET_TEXT"
+done
+for language in "$source" "$target"; do
+    [ -z "$test" ] || [ -e "$(file_of "$test" "$language")" ] || fail "$test.$language does not exist; check TEST"
+done
 rounds=${ROUNDS:-2} lines=${TEXT_LINES:-60000}
 whole_or_fail ROUNDS "$rounds"
 whole_or_fail TEXT_LINES "$lines"

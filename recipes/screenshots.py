@@ -74,7 +74,7 @@ def save(page: Any, path: Path) -> None:
 def terminal_lines(run: Path) -> Iterator[str]:
     """Yields the commands and some of the output of the log, with short paths."""
     shown: dict[str, int] = {}
-    for line in (run / "log").read_text().splitlines():
+    for line in (run / "quickstart.log").read_text(encoding="utf-8").splitlines():
         line = line.replace(f"{run.resolve()}/", "").replace(f"{run}/", "")
         kind = SHOWN.match(line)
         if kind:

@@ -15,12 +15,12 @@ run_dir=$(path_or "${RUN:-}" runs/screenshots)
 output=$(path_or "${1:-}" docs/pictures)
 command -v chromium > /dev/null || fail "chromium was not found; install it (apt-get install chromium on Debian, Ubuntu)"
 set_up_environment
-[ ! -e "$run_dir" ] || [ -e "$run_dir/log" ] ||
+[ ! -e "$run_dir" ] || [ -e "$run_dir/quickstart.log" ] ||
     fail "$run_dir exists already and is not a run of this recipe; set RUN to another folder"
-if ! grep -q '^Translate a sentence' "$run_dir/log" 2> /dev/null; then
+if ! grep -q '^Translate a sentence' "$run_dir/quickstart.log" 2> /dev/null; then
     rm -rf "$run_dir"
     mkdir -p "$run_dir"
-    RUN=$(realpath "$run_dir") bash recipes/quickstart.sh 2>&1 | tee "$run_dir/log"
+    RUN=$(realpath "$run_dir") bash recipes/quickstart.sh 2>&1 | tee "$run_dir/quickstart.log"
 fi
 run nmt report "$run_dir/model" --name quickstart --output "$run_dir/report.html"
 run python recipes/screenshots.py "$run_dir" "$output" "${MODEL:-firefox:en-pt}"

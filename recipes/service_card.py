@@ -31,8 +31,8 @@ tr:first-child { font-weight: 600 }
 
 def speed_of(path: Path) -> float:
     """Returns sentences a second."""
-    found = json.loads(path.read_text())
-    return float(found["speed"] if "speed" in found else found["figures"]["speed"]["median"])
+    report = json.loads(path.read_text(encoding="utf-8"))
+    return float(report["speed"] if "speed" in report else report["figures"]["speed"]["median"])
 
 
 def size_of(path: Path) -> float:
@@ -67,7 +67,7 @@ def main() -> None:
         parser.add_argument(name)
     options = parser.parse_args()
     run, licence = options.run, options.licence
-    title, found = f"{options.source_lang} to {options.target_lang}", tables(run)
+    title, tables_by_name = f"{options.source_lang} to {options.target_lang}", tables(run)
     texts = {"Scores on the test set": run / "scores", "Text as people type it": run / "robustness"}
     blocks = {name: path.read_text().strip() for name, path in texts.items()}
     card = [f"# {title}", "A small Transformer, trained with nmt on the translations of a larger one.", licence]
@@ -75,7 +75,7 @@ def main() -> None:
     for name, text in blocks.items():
         card.append(f"## {name}\n\n```\n{text}\n```")
         page.append(f"<h2>{escape(name)}</h2><pre>{escape(text)}</pre>")
-    for name, (head, *rows) in found.items():
+    for name, (head, *rows) in tables_by_name.items():
         lines = ["| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows)]
         card.append(f"## {name}\n\n" + "\n".join(lines))
         cells = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in (head, *rows))

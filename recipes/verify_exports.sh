@@ -14,7 +14,7 @@ formats=(argos onnx web)
 run_dir=$(path_or "${RUN:-}" runs/verify-exports)
 corpus=$run_dir/corpus data=$run_dir/data model=$run_dir/model/average.safetensors input=$run_dir/input.en
 
-# same_lines NAME EXPECTED FOUND: checks that two files have the same lines.
+# same_lines NAME EXPECTED TRANSLATION: checks that two files have the same lines.
 same_lines() {
     cmp "$2" "$3" || fail "$1 translates otherwise than expected; compare $2 and $3"
     echo "$1: all $(wc -l < "$2") lines are equal"
@@ -32,9 +32,9 @@ verify_argos() {
     rm -rf "$home"
     run env HOME="$home" XDG_DATA_HOME="$home/data" XDG_CONFIG_HOME="$home/config" XDG_CACHE_HOME="$home/cache" \
         ARGOS_PACKAGES_DIR="$home/packages" "$python" -I recipes/verify/argos.py "$package" \
-        < "$input" > "$folder/found.de"
+        < "$input" > "$folder/translation.de"
     run python recipes/verify/argos_expected.py "$model" "$home/packages/nmt-en_de" < "$input" > "$folder/expected.de"
-    same_lines argos "$folder/expected.de" "$folder/found.de"
+    same_lines argos "$folder/expected.de" "$folder/translation.de"
 }
 
 # ONNX Runtime in Python and in node, with graphs in 32 bits, against nmt.

@@ -3,8 +3,8 @@
 #
 #   bash recipes/verify_tutorials.sh [PAGE...]
 #
-# PAGE is one of docs/tutorial_*.md (default all). RUN=folder receives the clone (default runs/verify-tutorials). What a
-# tutorial says is not run by tests is left out. Repeats everything.
+# PAGE is one of docs/tutorial_*.md (default all). RUN=folder receives the clone (default runs/verify-tutorials). Blocks marked
+# `bash`, and what a tutorial says is not run by tests, are left out. Repeats everything.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -35,8 +35,8 @@ tests_of_changes() {
     for file in $changed; do
         case $file in
             tests/*test_*.py) [ ! -e "$file" ] || echo "$file" ;;
-            nmt/*.py)
-                module=${file%.py} module=${module%/__init__}
+            nmt/*.py | recipes/*.py)
+                module=${file%.py} module=${module%/__init__} module=${module#recipes/}
                 find tests -name "test_*$(basename "$module")*.py"
                 grep -rlE "(from|import) ${module//\//.}( |$)" tests --include 'test_*.py' || true
                 ;;

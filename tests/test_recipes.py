@@ -30,7 +30,9 @@ import nmt
 from nmt.text.corpus import COMPRESSED, parallel_paths
 
 import americasnlp  # isort: skip # `stand_ins` has added its folder to the path
+import documentation  # isort: skip
 import grammar  # isort: skip
+import peer_plain  # isort: skip
 import table1  # isort: skip
 import table3  # isort: skip
 
@@ -263,6 +265,24 @@ def test_rounds_translate_text_of_both_languages(recipe: Recipe, multi30k: Path,
     assert (tmp_path / "run" / "model.safetensors").exists()
     assert improve(ROUNDS="1").stdout == card
     assert "neither SOURCE_TEXT nor TARGET_TEXT is set" in improve(SOURCE_TEXT="", TARGET_TEXT="", code=1).stderr
+    assert "no.de does not exist; check SOURCE_TEXT" in improve(TARGET_TEXT=tmp_path / "no.de", code=1).stderr
+
+
+def test_the_plain_loop_trains_on_a_data_folder(trained: Path) -> None:
+    measured = peer_plain.run_plain(str(trained / "data"), "transformer_tiny", updates=2, bf16=False)
+    assert measured["speed"] > 0 and measured["memory"] > 0
+
+
+def test_folders_of_others_are_not_emptied(recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "eole").mkdir()
+    (tmp_path / "eole" / "work").touch()
+    with pytest.raises(SystemExit, match="exists already and has other files"):
+        documentation.main(tmp_path / "eole")
+    assert "is not a run of this recipe" in recipe("measure/hostile.sh", RUN=tmp_path / "eole", code=1).stderr
+    command = f"set -e; . {ROOT}/recipes/common.sh; own_environment {tmp_path}/eole eole"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode and "is no environment; remove it" in done.stderr
+    assert [path.name for path in (tmp_path / "eole").iterdir()] == ["work"]
 
 
 def test_back_translation(recipe: Recipe, multi30k: Path, tmp_path: Path) -> None:
@@ -402,7 +422,8 @@ def test_a_model_of_several_languages_is_scored_in_every_direction(quicker: Reci
 
 
 def test_one_model_is_compared_with_a_model_of_each_direction(quicker: Recipe, tmp_path: Path) -> None:
-    for seed, (name, size) in enumerate({"train.en-de": 80, "train.fr-en": 60, "dev.en-de": 6, "dev.fr-en": 6}.items()):
+    sizes = {"train.en-de": 80, "train.pt-BR-en": 60, "dev.en-de": 6, "dev.pt-BR-en": 6, "dev.de-en": 4}
+    for seed, (name, size) in enumerate(sizes.items()):
         for lang, text in zip(
             ("en", name.partition(".")[2].replace("en", "").strip("-")), corpus(size, seed), strict=True
         ):
@@ -410,11 +431,15 @@ def test_one_model_is_compared_with_a_model_of_each_direction(quicker: Recipe, t
     settings = {"VALID": tmp_path / "dev", "RUN": tmp_path / "run"}
     done = quicker("measure/one_or_many.sh", "--hours", "0.01", str(tmp_path / "train"), **settings)
     rows = [line.split() for line in done.stdout.splitlines()]
-    assert [row[0] for row in rows[1:]] == ["de-en", "en-de", "en-fr", "fr-en", "mean"]
+    assert [row[0] for row in rows[1:]] == ["de-en", "en-de", "en-pt-BR", "pt-BR-en", "mean"]
     assert all(float(row[5]) == pytest.approx(float(row[3]) - float(row[4]), abs=0.011) for row in rows[1:])
     reference = (tmp_path / "run" / "one" / "out" / "en-de.reference").read_bytes()
     assert (
         len((tmp_path / "run" / "many" / "en-de" / "out.de").read_bytes().splitlines()) == 3 == reference.count(b"\n")
+    )
+    (tmp_path / "run" / "one" / "out" / "en-fr.json").write_text("{}")  # of an earlier test set
+    assert (
+        quicker("measure/one_or_many.sh", "--hours", "0.01", str(tmp_path / "train"), **settings).stdout == done.stdout
     )
 
 
@@ -661,7 +686,7 @@ def test_table_3_trains_each_row_once(
     ("aer.py", ["--sure={one}", "--possible={one}", "{none}"], "none does not exist"),
     ("aer.py", ["--sure={one}", "--possible={one}", "{two}"], "one has 1 line but {two} has 2"),
     ("aer.py", ["--sure={empty}", "--possible={empty}", "{empty}"], "neither sure nor found links"),
-    ("measure/markup.py", ["--source={one}", "--target={one}", "--sure={two}", "--found={one}"], "{two} has 2"),
+    ("measure/markup.py", ["--source={one}", "--target={one}", "--sure={two}", "--links={one}"], "{two} has 2"),
     ("measure/table1.py", ["{none}", "--repeats=0"], "--repeats must be at least 1, but is 0"),
     ("grammar.py", ["--out={one}/x"], "--out {one}/x cannot be made"),
     ("laws.py", [], "required: clone, folder"),

@@ -24,6 +24,7 @@ options_of() {
     esac
 }
 
+whole_or_fail HELD_OUT "$HELD_OUT"
 updates=5000 rows=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -41,9 +42,11 @@ set_up_environment
     fail "$corpus has no train.$source.gz; run recipes/multi30k.sh first, or set CORPUS and LANGUAGES"
 mkdir -p "$run_dir"
 make_data() { # its arguments are for the record of unless_there
-    local language
+    local language pairs
     for language in "$source" "$target"; do
         gzip -cd "$corpus/train.$language.gz" > "$run_dir/all.$language"
+        pairs=$(wc -l < "$run_dir/all.$language")
+        [ "$pairs" -gt "$HELD_OUT" ] || fail "$corpus has only $((pairs)) pairs; lower HELD_OUT, which is $HELD_OUT"
         head -n "$(($(wc -l < "$run_dir/all.$language") - HELD_OUT))" "$run_dir/all.$language" > "$run_dir/train.$language"
         tail -n "$HELD_OUT" "$run_dir/all.$language" > "$run_dir/held.$language"
         gzip -cd "$corpus/val.$language.gz" > "$run_dir/val.$language"

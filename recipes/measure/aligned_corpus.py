@@ -31,7 +31,9 @@ def numbers(place: str) -> tuple[int, ...]:
 def write(pairs: Pairs, prefix: Path, languages: tuple[str, str]) -> None:
     """Writes a corpus."""
     for side, lang in enumerate(languages):
-        prefix.with_name(f"{prefix.name}.{lang}").write_text("".join(f"{pair[side]}\n" for pair in pairs))
+        prefix.with_name(f"{prefix.name}.{lang}").write_text(
+            "".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8"
+        )
     print(f"{len(pairs):,} pairs in {prefix}")
 
 
@@ -53,7 +55,7 @@ def main() -> None:
         paths = [run / "documents" / lang / file.relative_to(po_folder).with_suffix(".txt") for lang in languages]
         for path, lines in zip(paths, sides, strict=True):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(f"{line}\n" for line in lines))
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         try:
             pairs = nmt.align(*paths, source_lang=source_lang, target_lang=target_lang)
         except NmtError as error:

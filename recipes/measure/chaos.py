@@ -48,7 +48,7 @@ class Report:
 
 
 def command(data: str, folder: Path, gpus: int) -> list[str]:
-    processes = ["--gpus", str(gpus), "--device", "cpu"] if gpus > 1 else []
+    processes = ["--gpus", str(gpus), "--device", "cpu"]
     return [sys.executable, "-m", "nmt", "train", data, "--save-dir", str(folder), *OPTIONS, *processes]
 
 

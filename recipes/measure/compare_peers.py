@@ -38,11 +38,11 @@ class Contender:
         done = subprocess.run(self.command, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{' '.join(self.command)} failed:\n{done.stderr}")
-        found = json.loads(done.stdout)
+        report = json.loads(done.stdout)
         if not self.ours:
-            return found["speed"], found["memory"]
-        memory = next(figure for name, figure in found["figures"].items() if "memory" in name)
-        return found["figures"]["speed"]["median"], memory["median"]
+            return report["speed"], report["memory"]
+        memory = next(figure for name, figure in report["figures"].items() if "memory" in name)
+        return report["figures"]["speed"]["median"], memory["median"]
 
 
 def our_command(name: str, *options: str | Path) -> Contender:
@@ -90,11 +90,13 @@ def compare(title: str, unit: str, contenders: list[Contender], repeats: int, ag
 
     The ratios are relative to the fastest contender whose name begins with `against`.
     """
-    found: dict[str, list[tuple[float, float]]] = {contender.name: [] for contender in contenders}
+    measurements: dict[str, list[tuple[float, float]]] = {contender.name: [] for contender in contenders}
     for _ in range(repeats):
         for contender in contenders:
-            found[contender.name].append(contender.measure())
-    medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in found.items()}
+            measurements[contender.name].append(contender.measure())
+    medians = {
+        name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in measurements.items()
+    }
     speed, memory = max(values for name, values in medians.items() if name.startswith(against))
     print(f"\n{title}, median of {repeats}; ratios to the fastest {against}")
     for name, values in medians.items():

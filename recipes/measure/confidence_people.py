@@ -22,9 +22,9 @@ def judged(folder: Path, split: str, pair: str) -> tuple[np.ndarray, np.ndarray]
     """Returns the features of the translations of a split, and the mean z-score of each."""
     name = f"{split}.{pair.replace('-', '')}"
     (table,), (probabilities,) = (list(folder.rglob(each)) for each in (f"{name}.df.short.tsv", f"word_probas.{name}"))
-    with table.open() as file:
+    with table.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    lines = zip(rows, probabilities.read_text().splitlines(), strict=True)
+    lines = zip(rows, probabilities.read_text(encoding="utf-8").splitlines(), strict=True)
     values = [
         features(row["original"], Translation(row["translation"], 0.0, [], list(map(float, log_probs.split()))))
         for row, log_probs in lines

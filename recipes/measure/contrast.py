@@ -44,11 +44,13 @@ def main(checkpoint: str, source: str, target: str, lines: str = "2") -> None:
         kinds, rows = zip(*pairs(source, target, context), strict=True)
         command = ["nmt", "rescore", checkpoint, "--input-format", "jsonl", "--output-format", "text"]
         text = "".join(f"{json.dumps(row)}\n" for row in rows)
-        output = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+        output = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
         scores = [tuple(map(float, line.split("\t"))) for line in output.splitlines()]
         for kind in SWAPS:
             right = [a > b for each, (a, b) in zip(kinds, scores, strict=True) if each == kind]
-            print(f"{kind}, {context} lines of context: {sum(right)} of {len(right)} ({sum(right) / len(right):.1%})")
+            if right:
+                share = sum(right) / len(right)
+                print(f"{kind}, {context} lines of context: {sum(right)} of {len(right)} ({share:.1%})")
 
 
 if __name__ == "__main__":

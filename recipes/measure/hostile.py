@@ -62,9 +62,9 @@ class Case(NamedTuple):
 def cases(total: int, seed: int) -> list[Case]:
     """Returns at least `total` cases in random order, with the relative frequencies of KINDS."""
     shares = sum(share for _, share in KINDS.values())
-    found = [Case(kind, n) for kind, (_, share) in KINDS.items() for n in range(math.ceil(total * share / shares))]
-    Random(seed).shuffle(found)
-    return found
+    cases = [Case(kind, n) for kind, (_, share) in KINDS.items() for n in range(math.ceil(total * share / shares))]
+    Random(seed).shuffle(cases)
+    return cases
 
 
 def place_of(case: Case, folder: Path) -> Path:
@@ -138,7 +138,7 @@ def table(counts: Counter[tuple[str, str]]) -> str:
     head = ("kind", "tried", *VERDICTS)
     rows = [(kind, *(counts[kind, verdict] for verdict in VERDICTS)) for kind in KINDS]
     rows.append(("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])))
-    lines = [head, *((kind, sum(found), *found) for kind, *found in rows if sum(found))]
+    lines = [head, *((kind, sum(counts), *counts) for kind, *counts in rows if sum(counts))]
     return "\n".join(f"{kind:<15}" + "".join(f"{cell:>14}" for cell in cells) for kind, *cells in lines)
 
 

@@ -9,5 +9,7 @@ set -euo pipefail
 . "$(dirname "$0")/../common.sh"
 
 run_dir=$(path_or "${RUN:-}" runs/hostile)
+[ -z "$(ls -A "$run_dir" 2> /dev/null)" ] || [ -d "$run_dir/undamaged" ] ||
+    fail "$run_dir exists already and is not a run of this recipe; set RUN to another folder, or remove it"
 set_up_environment
 OMP_NUM_THREADS=1 run python recipes/measure/hostile.py --folder "$run_dir" "$@"

@@ -43,18 +43,18 @@ def main() -> None:
     options = parser.parse_args()
     lines = Path(options.input).read_text(encoding="utf-8").split("\n")[:-1]
     engine = ["--engine", options.engine, "--compute-type", options.compute_type, "--precision", options.precision]
-    found: dict[str, list[float]] = {}
+    figures: dict[str, list[float]] = {}
     for _ in range(options.repeats):
-        found.setdefault("offline sentences/s", []).append(offline(options, engine, lines))
+        figures.setdefault("offline sentences/s", []).append(offline(options, engine, lines))
         with serving([options.checkpoint, *engine, "--workers", str(options.workers)]) as (port, pid):
             for name, value in asyncio.run(measured(port, lines, options)).items():
-                found.setdefault(name, []).append(value)
+                figures.setdefault(name, []).append(value)
             if options.requests:
                 memory = asyncio.run(memory_ratio(port, pid, lines, options))
-                found.setdefault("memory at the end over that after 1,000 requests", []).append(memory)
-    rates = zip(found["clients sentences/s"], found["offline sentences/s"], strict=True)
-    found["clients over offline"] = [clients / offline_rate for clients, offline_rate in rates]
-    print(json.dumps({name: [round(value, 3) for value in values] for name, values in found.items()}, indent=1))
+                figures.setdefault("memory at the end over that after 1,000 requests", []).append(memory)
+    rates = zip(figures["clients sentences/s"], figures["offline sentences/s"], strict=True)
+    figures["clients over offline"] = [clients / offline_rate for clients, offline_rate in rates]
+    print(json.dumps({name: [round(value, 3) for value in values] for name, values in figures.items()}, indent=1))
 
 
 def offline(options: argparse.Namespace, engine: list[str], lines: list[str]) -> float:
@@ -77,11 +77,11 @@ def serving(arguments: list[str]) -> Iterator[tuple[int, int]]:
         with log.open("wb") as file:
             server = subprocess.Popen([*NMT, "serve", *arguments, "--port", "0"], stderr=file)
         try:
-            while not (found := re.search(r"http://\S+:([0-9]+)", log.read_text())):
+            while not (address := re.search(r"http://\S+:([0-9]+)", log.read_text())):
                 time.sleep(0.05)
                 if server.poll() is not None:
                     raise SystemExit(log.read_text())
-            yield int(found[1]), server.pid
+            yield int(address[1]), server.pid
         finally:
             server.terminate()
             server.wait()
@@ -150,21 +150,21 @@ async def closed_loop(port: int, lines: list[str], clients: int, seconds: float)
 
 async def latencies(port: int, lines: list[str], seconds: float, rate: float | None) -> list[float]:
     """Returns latencies of requests at random times with this mean rate; one after the other if it is None."""
-    draw, found, end = random.Random(1), [], time.perf_counter() + seconds
+    draw, latencies, end = random.Random(1), [], time.perf_counter() + seconds
 
-    async def one() -> None:
+    async def request() -> None:
         async with connected(port) as client:
-            found.append(await client.translate(draw.choice(lines)))
+            latencies.append(await client.translate(draw.choice(lines)))
 
     if rate is None:
         while time.perf_counter() < end:
-            await one()
-        return found
+            await request()
+        return latencies
     async with asyncio.TaskGroup() as tasks:
         while time.perf_counter() < end:
-            tasks.create_task(one())
+            tasks.create_task(request())
             await asyncio.sleep(draw.expovariate(rate))
-    return found
+    return latencies
 
 
 async def memory_ratio(port: int, pid: int, lines: list[str], options: argparse.Namespace) -> float:

@@ -1,8 +1,8 @@
 """Measures whether tags are put around the right words of a translation.
 
-    nmt rescore CHECKPOINT --source test.en --target test.de --alignments --output found
+    nmt rescore CHECKPOINT --source test.en --target test.de --alignments --output test.links
     python recipes/measure/markup.py --source test.en --target test.de --sure test.sure --possible test.possible \
-        --found found
+        --links test.links
 
 Each sentence gets one to three inline tags around phrases whose translation is known: consecutive words whose sure
 links lead to consecutive words, and from there back to the same words. A tag is correct if it is around all words that
@@ -53,7 +53,7 @@ def tagged(line: str, chosen: Sequence[range]) -> str:
     return " ".join(words)
 
 
-def measured(pair: Sequence[str], translation: str, found: str, rng: random.Random) -> list[bool]:
+def measured(pair: Sequence[str], translation: str, links: str, rng: random.Random) -> list[bool]:
     """Returns whether each tag of a sentence is correct.
 
     Args:
@@ -69,7 +69,7 @@ def measured(pair: Sequence[str], translation: str, found: str, rng: random.Rand
             chosen.append(phrase)
     (unit,) = parse(tagged(source, chosen), "html", Protected())
     assert isinstance(unit, MarkedText)
-    output = written(projected(unit, translation, parse_pharaoh(found)))
+    output = written(projected(unit, translation, parse_pharaoh(links)))
     correct = []
     for number, phrase in enumerate(chosen):
         inside = Counter(words_in(" ".join(re.findall(rf"<b id={number}>(.*?)</b>", output))))
@@ -88,18 +88,18 @@ def main() -> None:
     parser.add_argument("--sure", required=True, help="known links, one line for each pair")
     parser.add_argument("--possible", help="links that are no error; by default the known ones")
     given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument("--found", help="output of nmt rescore --alignments for these pairs")
+    given.add_argument("--links", help="output of nmt rescore --alignments for these pairs")
     given.add_argument("--translation", help="output of nmt generate --alignments for the source")
     parser.add_argument("--sentences", type=int, default=500)
     options = parser.parse_args()
     names = [options.source, options.target, options.sure, options.possible or options.sure]
     try:
-        rows = list(read_rows(*names, options.translation or options.found))
+        rows = list(read_rows(*names, options.translation or options.links))
     except NmtError as error:
         sys.exit(f"error: {error}")
     rng, correct = random.Random(1), []
-    for *pair, found in rows[: options.sentences]:
-        translation, _, links = found.rpartition("|||")
+    for *pair, line in rows[: options.sentences]:
+        translation, _, links = line.rpartition("|||")
         correct.append(measured(pair, translation.strip() if options.translation else pair[1], links, rng))
     tags = [tag for sentence in correct for tag in sentence]
     figures = {"sentences": len(correct), "tags": len(tags), "correct": round(sum(tags) / len(tags), 4)}

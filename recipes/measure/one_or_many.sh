@@ -30,27 +30,27 @@ training_text() {
 }
 
 directions=()
-for file in "$run_dir"/one/out/*.json; do
-    direction=$(basename "$file" .json)
-    training_text "${direction%-*}" "${direction#*-}"
-    [ ${#training[@]} -eq 0 ] || directions+=("$direction")
-done
+while read -r source target; do
+    training_text "$source" "$target"
+    [ ${#training[@]} -eq 0 ] || directions+=("$source $target")
+done < "$run_dir/one/directions"
 [ ${#directions[@]} -gt 0 ] || fail "no PREFIX has files whose names have both languages, such as ${prefixes[0]}.en-de.en"
 minutes=$(awk -v h="$hours" -v n=${#directions[@]} 'BEGIN { print 60 * h / n }')
 mkdir -p "$run_dir/many"
 for direction in "${directions[@]}"; do
-    source=${direction%-*} target=${direction#*-} folder=$run_dir/many/$direction
+    read -r source target <<< "$direction"
+    folder=$run_dir/many/$source-$target
     training_text "$source" "$target"
-    for stem in "" ".$source-$target" ".$target-$source"; do
-        [ ! -e "$run_dir/one/valid$stem.$source" ] || name=$stem
+    for ending in "" ".$target-$source" ".$source-$target"; do
+        [ ! -e "$run_dir/one/valid$ending.$source" ] || files=$ending
     done
     unless_there "$folder/data" nmt preprocess --source-lang "$source" --target-lang "$target" "${training[@]}" \
-        --valid "$run_dir/one/valid$name" --vocab-size "${PAIR_VOCAB_SIZE:-4000}" --dest "$folder/data"
+        --valid "$run_dir/one/valid$files" --vocab-size "${PAIR_VOCAB_SIZE:-4000}" --dest "$folder/data"
     unless_there "$folder/model/average.safetensors" nmt train "$folder/data" --save-dir "$folder/model" \
         --minutes "$minutes" ${options[@]+"${options[@]}"}
-    run nmt generate "$folder/model/average.safetensors" --input "$run_dir/one/test$name.$source" \
+    run nmt generate "$folder/model/average.safetensors" --input "$run_dir/one/test$files.$source" \
         --output "$folder/out.$target"
-    nmt score --reference "$run_dir/one/out/$direction.reference" --hypothesis "$folder/out.$target" \
+    nmt score --reference "$run_dir/one/out/$source-$target.reference" --hypothesis "$folder/out.$target" \
         --target-lang "$target" --metric bleu --metric chrf --json > "$folder/scores.json"
 done
 python recipes/measure/one_or_many.py "$run_dir" | tee "$run_dir/scores"

@@ -43,10 +43,10 @@ def main() -> None:
 
     def translate() -> list[str]:
         pieces = [codec.source.pieces(sentence) for sentence in codec.encode_source(lines)]
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             pieces, max_batch_size=options.batch, beam_size=options.beam, length_penalty=options.alpha
         )
-        return codec.decode_target([codec.target.ids(result.hypotheses[0]) for result in found])
+        return codec.decode_target([codec.target.ids(result.hypotheses[0]) for result in results])
 
     texts = translate()  # the first translation is slower, so it is not measured
     if options.output:

@@ -65,7 +65,7 @@ def run_plain(data_folder: str, arch: str, updates: int, bf16: bool) -> dict[str
     data = DataFolder.open(data_folder)
     split = data.split("train")
     lengths = (split.source.lengths, split.target.lengths)
-    plan = make_plan(*lengths, batch_tokens=BATCH_TOKENS, groups=1, seed=1, epoch=0)
+    plan = make_plan(lengths, batch_tokens=BATCH_TOKENS, groups=1, seed=1, epoch=0)
     model = PlainTransformer(model_config(arch), len(data.codec.target))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
     started = 0.0

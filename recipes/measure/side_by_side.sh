@@ -20,8 +20,10 @@ for toolkit in "${toolkits[@]}"; do
 done
 run_dir=$(path_or "${RUN:-}" runs/side_by_side)
 corpus=$(path_or "${CORPUS:-}" .)
-[ -e "$(file_of "$corpus" train.de)" ] || [ -e "$(file_of "$corpus/train" de)" ] ||
-    fail "$corpus has no train.de; set CORPUS to a folder with tokenised text: train.de, train.en, valid.de, valid.en"
+for name in train.de train.en valid.de valid.en; do
+    [ -e "$(file_of "$corpus/${name%.*}" "${name#*.}")" ] ||
+        fail "$corpus has no $name; set CORPUS to a folder with tokenised text: train.de, train.en, valid.de, valid.en"
+done
 MINUTES=${MINUTES:-20} PIECES=${PIECES:-6000}
 set_up_environment
 text=$run_dir/text pieces=$run_dir/pieces

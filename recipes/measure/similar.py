@@ -24,7 +24,7 @@ def band_of(line: str) -> float:
 
 def main() -> None:
     references = list(read_lines(sys.argv[1]))
-    files = {path: Path(path).read_text(encoding="utf-8").splitlines() for path in sys.argv[2:]}
+    files = {path: list(read_lines(path)) for path in sys.argv[2:]}
     bands = list(map(band_of, next(iter(files.values()))))
     print(f"{'similarity':>12}{'lines':>8}" + "".join(f"{Path(path).name:>24}" for path in files))
     for band in (*BANDS, None):

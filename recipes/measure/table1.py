@@ -157,10 +157,10 @@ def panel(title: str, sizes: Sequence[int], series: Sequence[Sequence[float]], l
     return parts
 
 
-def as_svg(found: list[Measured], device: str) -> str:
-    parts = panel(f"time over n, d = {WIDTH}", LENGTHS[device], [m.over_n for m in found], 70)
-    parts += panel(f"time over d, n = {LENGTH}", WIDTHS[device], [m.over_d for m in found], 490)
-    for row, (m, colour) in enumerate(zip(found, COLOURS, strict=True)):
+def as_svg(measurements: list[Measured], device: str) -> str:
+    parts = panel(f"time over n, d = {WIDTH}", LENGTHS[device], [m.over_n for m in measurements], 70)
+    parts += panel(f"time over d, n = {LENGTH}", WIDTHS[device], [m.over_d for m in measurements], 490)
+    for row, (m, colour) in enumerate(zip(measurements, COLOURS, strict=True)):
         y = 350 + 20 * row
         parts.append(f'<rect x="70" y="{y - 10}" width="12" height="12" fill="{colour}"/>')
         parts.append(f'<text x="90" y="{y}">{m.name}: n^{m.exponent_n:.2f}, d^{m.exponent_d:.2f}</text>')
@@ -180,10 +180,10 @@ def main() -> None:
     lengths, widths = LENGTHS[options.device], WIDTHS[options.device]
     print(f"{'layer':24} {'complexity':15} {'n^':>5} {'d^':>5}   {'sequential':11} {'path':12}", end="")
     print(f"ms at n = {', '.join(map(str, lengths))} (d {WIDTH}); at d = {', '.join(map(str, widths))} (n {LENGTH})")
-    found = []
+    measurements = []
     for kind in KINDS:
         m = measure(kind, options.device, options.repeats)
-        found.append(m)
+        measurements.append(m)
         n_times, d_times = (" ".join(f"{1000 * t:8.2f}" for t in times) for times in (m.over_n, m.over_d))
         print(
             f"{kind.name:24} {kind.complexity:15} {m.exponent_n:5.2f} {m.exponent_d:5.2f}   {kind.sequential:11} "
@@ -193,11 +193,11 @@ def main() -> None:
     options.run.mkdir(parents=True, exist_ok=True)
     rows = [
         {**asdict(m), **{k: v for k, v in asdict(kind).items() if k != "make"}}
-        for m, kind in zip(found, KINDS, strict=True)
+        for m, kind in zip(measurements, KINDS, strict=True)
     ]
     content = {"device": options.device, "lengths": lengths, "widths": widths, "rows": rows}
     (options.run / "table1.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    (options.run / "table1.svg").write_text(as_svg(found, options.device), encoding="utf-8")
+    (options.run / "table1.svg").write_text(as_svg(measurements, options.device), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -136,10 +136,10 @@ def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) 
         sys.exit(done.returncode)
     metrics = folder / "metrics.jsonl"
     records = MetricsFile(metrics).records()
-    found = next((r for r in records if r["kind"] == "valid" and r["update"] == updates), None)
-    if found is None:
+    validation = next((r for r in records if r["kind"] == "valid" and r["update"] == updates), None)
+    if validation is None:
         sys.exit(f"error: {metrics} has no validation after update {updates}; remove {folder} and run this again")
-    return found
+    return validation
 
 
 def as_markdown(table: list[dict[str, object]]) -> str:
@@ -181,14 +181,14 @@ def main() -> None:
     for row in ROWS:
         if options.rows and row.name not in options.rows:
             continue
-        found = train(row, options.data, options.run / row.name, budget, extra)
+        validation = train(row, options.data, options.run / row.name, budget, extra)
         trained = parameters(budget.scaled(ARCHITECTURES[row.arch]), vocabulary)
         by_name[row.name] = {
             "name": row.name,
             "change": row.change,
-            "ppl": round(found["ppl"], 2),
-            "paper_bleu": round(found["paper_bleu"], 2),
-            "bleu": round(found["bleu"], 2),
+            "ppl": round(validation["ppl"], 2),
+            "paper_bleu": round(validation["paper_bleu"], 2),
+            "bleu": round(validation["bleu"], 2),
             "parameters": f"{trained / 1e6:.2f}M",
             "updates": budget.updates_of(row),
             "published_ppl": row.ppl,

@@ -38,6 +38,8 @@ def select(glossary: Glossary, source: str, reference: str, prefix: str) -> None
         terms = glossary.occurrences_in(row[0], DIRECTION)
         if terms and all(has_term(term, row[1], set()) for term in terms):
             lines.append(row)
+    if not lines:
+        sys.exit("error: no line of the reference has the translations of all terms of its source")
     for suffix, side in zip(("source", "reference"), zip(*lines, strict=True), strict=True):
         with open(f"{prefix}.{suffix}", "w", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in side)
@@ -52,6 +54,8 @@ def share(glossary: Glossary, source: str, target: str, text: str) -> None:
         for source_line, line in read_rows(source, target)
         for term in glossary.occurrences_in(source_line, DIRECTION)
     ]
+    if not used:
+        sys.exit("error: no source line has a term of the glossary")
     exact, forms = (100 * sum(column) / len(used) for column in zip(*used, strict=True))
     print(f"{len(used)} terms, as they are {exact:.1f} %, in any form {forms:.1f} %")
 

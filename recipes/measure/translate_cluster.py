@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}  # read when ray is imported
 
+from process_memory import with_descendants
 from ray.cluster_utils import Cluster
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -36,15 +38,13 @@ def finished_shards(output: Path) -> int:
 
 
 def workers() -> list[int]:
-    """Returns the process ids of the workers on this machine."""
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdecimal() and (process / "cmdline").read_bytes().startswith(b"ray::Worker"):
-                found.append(int(process.name))
-        except OSError:  # it has ended
-            pass
-    return found
+    """Returns the process ids of the workers of this program's cluster."""
+    process_ids = []
+    for process in with_descendants(os.getpid()):
+        with suppress(OSError):  # it has ended
+            if Path(f"/proc/{process}/cmdline").read_bytes().startswith(b"ray::Worker"):
+                process_ids.append(process)
+    return process_ids
 
 
 def disturb(cluster: Any, draw: random.Random) -> str:

@@ -18,7 +18,7 @@ def main() -> None:
     translator = ctranslate2.Translator(f"{folder}/model", compute_type="auto", inter_threads=1, intra_threads=0)
     for line in sys.stdin:
         (ids,) = codec.encode_source([line.removesuffix("\n")])
-        (found,) = translator.translate_batch(
+        (result,) = translator.translate_batch(
             [codec.source.pieces(ids)],
             beam_size=4,
             length_penalty=0.2,
@@ -26,7 +26,7 @@ def main() -> None:
             max_batch_size=32,
             batch_type="tokens",
         )
-        (text,) = codec.decode_target([codec.target.ids(found.hypotheses[0])])
+        (text,) = codec.decode_target([codec.target.ids(result.hypotheses[0])])
         print(text.replace("_", " "))
 
 

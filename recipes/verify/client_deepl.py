@@ -27,12 +27,12 @@ def command(*arguments):
 
 def verify_translations(client):
     """Verifies translate_text."""
-    found = client.translate_text(list(ENGLISH), source_lang="EN", target_lang="DE")
-    assert [one.text for one in found] == [texts[0] for texts in ENGLISH.values()]
-    assert [one.billed_characters for one in found] == list(map(len, ENGLISH))
+    results = client.translate_text(list(ENGLISH), source_lang="EN", target_lang="DE")
+    assert [result.text for result in results] == [texts[0] for texts in ENGLISH.values()]
+    assert [result.billed_characters for result in results] == list(map(len, ENGLISH))
     for source, (best, *_) in GERMAN.items():
-        found = client.translate_text(source, target_lang="EN-GB", context="A walk.", preserve_formatting=True)
-        assert (found.text, found.detected_source_lang) == (best, "DE")
+        result = client.translate_text(source, target_lang="EN-GB", context="A walk.", preserve_formatting=True)
+        assert (result.text, result.detected_source_lang) == (best, "DE")
         options = {
             "split_sentences": deepl.SplitSentences.OFF,
             "formality": "prefer_less",
@@ -40,18 +40,18 @@ def verify_translations(client):
         }
         assert client.translate_text(source, source_lang="de", target_lang="en-us", **options).text == best
     for markup in ("html", "xml"):
-        found = client.translate_text("<b>How</b> are you?", source_lang="EN", target_lang="DE", tag_handling=markup)
-        assert found.text.count("<b>") == found.text.count("</b>") > 0
+        result = client.translate_text("<b>How</b> are you?", source_lang="EN", target_lang="DE", tag_handling=markup)
+        assert result.text.count("<b>") == result.text.count("</b>") > 0
     assert client.translate_text("Hello, world!", target_lang="DE").detected_source_lang == "EN"
     options = {"target_lang": "DE", "tag_handling": "xml", "ignore_tags": ["x"], "model_type": "quality_optimized"}
-    found = client.translate_text("<d><p>How are you?</p><x>Hello!</x></d>", source_lang="EN", **options)
-    assert found.text.endswith("</p><x>Hello!</x></d>") and found.model_type_used == "quality_optimized"
+    result = client.translate_text("<d><p>How are you?</p><x>Hello!</x></d>", source_lang="EN", **options)
+    assert result.text.endswith("</p><x>Hello!</x></d>") and result.model_type_used == "quality_optimized"
 
 
 def verify_lists(client):
     """Verifies the methods that list."""
-    assert [one.code for one in client.get_source_languages()] == ["DE", "EN"]
-    assert [one.code for one in client.get_target_languages()] == ["DE", "EN-GB", "EN-US"]
+    assert [language.code for language in client.get_source_languages()] == ["DE", "EN"]
+    assert [language.code for language in client.get_target_languages()] == ["DE", "EN-GB", "EN-US"]
     assert client.list_glossaries() == []  # for one pair of languages only
     assert [(pair.source_lang, pair.target_lang) for pair in client.get_glossary_languages()] == [
         ("en", "de"),
@@ -62,8 +62,8 @@ def verify_lists(client):
     assert client.get_multilingual_glossary(glossary.glossary_id).name == "art"
     entries = client.get_multilingual_glossary_entries(glossary, "EN", "DE")
     assert [pair.entries for pair in entries.dictionaries] == ["artist\tMaler"]
-    found = client.translate_text("An artist.", source_lang="EN", target_lang="DE", glossary=glossary)
-    assert "Maler" in found.text
+    result = client.translate_text("An artist.", source_lang="EN", target_lang="DE", glossary=glossary)
+    assert "Maler" in result.text
     usage = client.get_usage()
     assert usage.character.valid and not usage.any_limit_reached
 

@@ -36,14 +36,17 @@ def verify(client):
     assert client.health()
     assert client.translate(SOURCES, "en", "de").translated_text == BEST
     for source, (best, *others) in ENGLISH.items():
-        found = client.translate(source, "en", "de", alternatives=2)
-        assert (found.translated_text, found.alternatives) == (best, others)
+        answer = client.translate(source, "en", "de", alternatives=2)
+        assert (answer.translated_text, answer.alternatives) == (best, others)
     for source, (best, *_) in GERMAN.items():
-        found = client.translate(source, "auto", "en")
-        assert (found.translated_text, found.detected_language.language) == (best, "de")
+        answer = client.translate(source, "auto", "en")
+        assert (answer.translated_text, answer.detected_language.language) == (best, "de")
         assert client.detect(source)[0].language == "de"
     assert client.translate("Hello world!", source="en", target="de").translated_text
-    assert [(one.code, one.targets) for one in client.languages()] == [("de", ["de", "en"]), ("en", ["de", "en"])]
+    assert [(language.code, language.targets) for language in client.languages()] == [
+        ("de", ["de", "en"]),
+        ("en", ["de", "en"]),
+    ]
     assert client.frontend_settings().key_required
     assert "pt is not supported" in str(raised(BadRequestError, client.translate, "Hello world!", "en", "pt"))
     assert raised(LibreTranslateError, client.suggest, "Hello", "Hallo", "en", "de").status_code in (401, 404)
@@ -53,9 +56,9 @@ def verify_documents(client):
     """Verifies translate_file, and its command."""
     source, expected = document()
     for language in ("en", "auto"):
-        found = client.translate_file(source, language, "de").translated_file_url
-        assert httpx.get(found).content == expected
-        assert httpx.get(found).status_code == 404
+        answer = client.translate_file(source, language, "de").translated_file_url
+        assert httpx.get(answer).content == expected
+        assert httpx.get(answer).status_code == 404
     assert ".html" in client.frontend_settings().supported_files_format
     output = source.with_name("page.libretranslate.html")
     command("translate-file", source, "--source", "en", "--target", "de", "--output", output)
@@ -66,10 +69,10 @@ def verify_documents(client):
 async def verify_async():
     """Verifies the client with asyncio."""
     async with AsyncLibreTranslate(address(), api_key=SECRET) as client:
-        found = await client.translate_file(document()[0], "en", "de")
-        assert httpx.get(found.translated_file_url).content == document()[1]
-        found = await asyncio.gather(*(client.translate(source, source="en", target="de") for source in SOURCES))
-        assert [one.translated_text for one in found] == BEST
+        answer = await client.translate_file(document()[0], "en", "de")
+        assert httpx.get(answer.translated_file_url).content == document()[1]
+        answers = await asyncio.gather(*(client.translate(source, source="en", target="de") for source in SOURCES))
+        assert [answer.translated_text for answer in answers] == BEST
         assert (await client.detect(SOURCES[0]))[0].language == "en"
         assert await client.health() and await client.languages() and await client.frontend_settings()
 

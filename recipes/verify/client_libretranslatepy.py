@@ -14,7 +14,10 @@ for pair in ("en-de", "de-en"):
         assert client.detect(source)[0]["language"] == source_lang
 assert client.translate("LibreTranslate is awesome!", "en", "de")
 assert client.detect("Hello World")[0]["language"] == "en"
-assert [(one["code"], one["name"]) for one in client.languages()] == [("de", "German"), ("en", "English")]
+assert [(language["code"], language["name"]) for language in client.languages()] == [
+    ("de", "German"),
+    ("en", "English"),
+]
 for wrong, status in ((client, 400), (LibreTranslateAPI(address(), "wrong"), 403)):
     try:
         wrong.translate("LibreTranslate is awesome!", "en", "es")

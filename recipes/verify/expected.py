@@ -22,8 +22,8 @@ def hypotheses(pair: str) -> dict[str, list[str]]:
     """Returns the translations of each source line, best first."""
     folder = Path(sys.argv[2])
     sources = (folder / f"{pair}.source").read_text(encoding="utf-8").splitlines()
-    found = [json.loads(line) for line in (folder / f"{pair}.jsonl").read_text(encoding="utf-8").splitlines()]
+    records = [json.loads(line) for line in (folder / f"{pair}.jsonl").read_text(encoding="utf-8").splitlines()]
     return {
-        source: [hypothesis["text"] for hypothesis in one["hypotheses"]]
-        for source, one in zip(sources, found, strict=True)
+        source: [hypothesis["text"] for hypothesis in record["hypotheses"]]
+        for source, record in zip(sources, records, strict=True)
     }

@@ -8,6 +8,6 @@ env.allowRemoteModels = false;
 env.localModelPath = dirname(folder);
 const translate = await pipeline("translation", basename(folder), { dtype: "fp32", device: "cpu" });
 for (const line of readFileSync(0, "utf8").trimEnd().split("\n")) {
-  const [found] = await translate(line, { num_beams: 1 });
-  console.log(found.translation_text);
+  const [output] = await translate(line, { num_beams: 1 });
+  console.log(output.translation_text);
 }

@@ -6,6 +6,7 @@ No request may leave this machine. At the end, the server stops, and the page mu
 go to standard error.
 """
 
+import shutil
 import sys
 import threading
 import time
@@ -52,7 +53,7 @@ def main(folder: str) -> None:
     """Serves the folder and translates."""
     lines = sys.stdin.read().splitlines()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page()
         server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder))
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -86,10 +86,10 @@ def _write_corpora() -> None:
     Path("corpus").mkdir()
     for name, size in SIZES.items():
         lines = [" ".join(draw.choices(words, k=draw.randint(2, 12))) for _ in range(size)]
-        Path(f"corpus/{name}.en").write_text("".join(f"{line.capitalize()}.\n" for line in lines))
-        Path(f"corpus/{name}.de").write_text("".join(f"{line[::-1]} !\n" for line in lines))
+        Path(f"corpus/{name}.en").write_text("".join(f"{line.capitalize()}.\n" for line in lines), encoding="utf-8")
+        Path(f"corpus/{name}.de").write_text("".join(f"{line[::-1]} !\n" for line in lines), encoding="utf-8")
     trees = [_TREE.format(*draw.choices(words, k=2)) for _ in range(SIZES["test"])]
-    Path("corpus/trees.mrg").write_text("".join(f"{tree}\n" for tree in trees))
+    Path("corpus/trees.mrg").write_text("".join(f"{tree}\n" for tree in trees), encoding="utf-8")
 
 
 def _write_user_files() -> None:

@@ -4,8 +4,10 @@
 set -euo pipefail
 . "$(dirname "$0")/runner.sh"
 
-train none nmt train "$pieces/data" --config "$config.toml" --minutes "$minutes" --seed "$seed" --save-dir "$model"
-run nmt generate "$model/average.safetensors" --beam 4 --alpha 1.0 --input "$text/$part.de" --output "$out/$part.en"
+train none nmt train "$pieces/data" --config "$config.toml" --minutes "$minutes" --seed "$seed" --save-dir "$model" \
+    --device cpu
+run nmt generate "$model/average.safetensors" --beam 4 --alpha 1.0 --device cpu --input "$text/$part.de" \
+    --output "$out/$part.en"
 # A record has the speed since the record before it.
 read -r updates tokens < <(python - "$model/metrics.jsonl" << 'PYTHON'
 import json, sys
