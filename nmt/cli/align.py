@@ -11,7 +11,7 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import AlignConfig, AlignFiles, RuntimeConfig
 from nmt.errors import NmtError
-from nmt.files import STDIO, output_file, refuse_inputs
+from nmt.files import STDIO, identity, output_file, refuse_inputs
 
 if TYPE_CHECKING:
     from nmt.aligning.job import AlignedPair
@@ -44,6 +44,8 @@ def align(
     written = [("--output", path) for path in (files.output, *outputs)]
     for flag, path in written + ([("--page", files.page)] if files.page else []):
         refuse_inputs(path, inputs, f"{flag} {path}")
+    if files.page is not None and identity(files.page) in map(identity, outputs):
+        raise NmtError(f"--page {files.page} is also an output; give another file")
     with (
         console.Progress("align", None, "document") as progress,
         aligned(paths, config, files.output, runtime, files.workers, progress) as alignments,

@@ -46,7 +46,9 @@ class ServeConfig(Config, panel="Server"):
         "A name for requests and a file of earlier translations, as for nmt generate: NAME=FILE, or NAME:en:de=FILE if "
         "the server translates several pairs of languages. May be given several times, also with the same name.",
     )
-    log_text: bool = option(False, "Print the text of every request that succeeds, and of its answer.")
+    log_text: bool = option(
+        False, "Print the text of every request that succeeds, and of its answer, except for documents."
+    )
     max_characters: Count = limits_option(10_000, "Characters of text in a request.", at_most=10_000_000)
     max_beam: Count = limits_option(16, "Largest beam, and largest number of samples.", at_most=10_000)
     max_document_mib: Natural = limits_option(10, "Mebibytes of a document; 0 turns documents off.", at_most=1000)

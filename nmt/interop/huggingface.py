@@ -224,7 +224,7 @@ def _export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts
     ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
     more = {"model_type": "m2m_100", "vocab_size": len(order), "nmt": {"text": codec.config.to_dict()}}
     more |= {"dtype": str(embedding_VD.dtype).removeprefix("torch.")}
-    files = their_settings(config, "M2M100ForConditionalGeneration", ids, [1, 3], **more) | tokenizer
+    files = their_settings(config, "M2M100ForConditionalGeneration", ids, [ids["pad_token_id"]], **more) | tokenizer
     use = _use(checkpoint, names)
     write_folder(output, files, tensors, partial(model_card, checkpoint, origin, use, facts, again=AGAIN))
 

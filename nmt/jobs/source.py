@@ -218,6 +218,7 @@ class Files:
         self.segments, self.paths, self.columns = segments, list(chain.from_iterable(segments)), columns
         self.unit, self.context = unit, context
         self._segment, self._files, self._open = -1, list[IO[bytes]](), ExitStack()
+        self._read_to = -1, 0  # the segment that was read last, and how many of its rows
 
     def units(self) -> Iterator[Any]:
         """Yields all units in order."""
@@ -245,7 +246,8 @@ class Files:
         if shard.segment != self._segment:
             self._open.close()
             self._segment, self._files = shard.segment, [self._open.enter_context(opened(path)) for path in paths]
-        offsets, before = shard.before if shard.before and self.context else (shard.offsets, 0)
+        follows = (shard.segment, shard.start) == self._read_to  # then, `unit` has the rows before
+        offsets, before = shard.before if shard.before and self.context and not follows else (shard.offsets, 0)
         remembered = min(before, self.context)
         with reading(" or ".join(paths)):
             for file, offset in zip(self._files, offsets, strict=True):
@@ -257,6 +259,7 @@ class Files:
             raise NmtError(f"{' or '.join(paths)} has changed while it was read; start the same command again")
         numbered = enumerate(rows[before - remembered :], shard.start - remembered + 1)
         units = [self.unit(row, Place(paths[0], line, shard.segment)) for line, row in numbered]
+        self._read_to = shard.segment, shard.start + shard.rows
         return units[remembered:]
 
 

@@ -34,7 +34,7 @@ function drop(i) {
 function side([, texts, places], start, stop, language) {
   const label = stop > start ? `${places[start]}${stop > start + 1 ? `–${places[stop - 1]}` : ""}` : "";
   const place = element("span", { class: "muted" }, `${label} `);
-  return element("p", { lang: language }, place, texts.slice(start, stop).join(" ") || "–");
+  return element("p", { lang: language, dir: "auto" }, place, texts.slice(start, stop).join(" ") || "–");
 }
 
 function row(i) {

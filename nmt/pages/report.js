@@ -18,8 +18,9 @@ function drawCharts() {
   $("more-charts").replaceChildren($("more-charts").firstElementChild, ...figures.slice(shown));
   specs.forEach((spec, i) => drawChart(spec, figures[i]));
   const [from, to] = xRange();
-  $("from").value = Math.round(from);
-  $("to").value = Math.round(to);
+  for (const [id, x] of [["from", from], ["to", to]]) {
+    if ($(id) !== document.activeElement) $(id).value = Math.round(x); // somebody may be typing
+  }
   if (had) document.querySelector(`[data-chart="${had}"]`)?.focus();
 }
 

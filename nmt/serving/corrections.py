@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from uuid import uuid4
@@ -51,7 +52,8 @@ class Corrections:
             import rapidfuzz  # noqa: F401
         if self._path.exists():
             with reading(f"--corrections {path}"), self._path.open("rb") as file:
-                if not _START.startswith(file.read(len(_START))):
+                start = file.readline()[: len(_START)]  # a killed process may have written only a part of it
+                if not _START.startswith(start.rstrip(b"\n")):
                     raise NmtError(f"--corrections {path} is a file of another kind; give the name of a new file")
         with self._locked():
             pass
@@ -138,8 +140,12 @@ class Corrections:
                 groups = [self._alike.get((*languages, rest(like)), {})]
             else:
                 groups = [group for key, group in self._alike.items() if key[:2] == languages]
-            pairs = ((_normalised(each.source), each.target) for group in groups for each in group.values())
-            return list(dict(pairs).items())
+            latest = dict[str, str]()
+            for each in chain.from_iterable(group.values() for group in groups):
+                source = _normalised(each.source)
+                latest.pop(source, None)  # so that the latest comes last
+                latest[source] = each.target
+            return list(latest.items())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.errors import UnknownNameError
 from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import DocumentFields, TranslateBody
-from nmt.serving.service import Service
+from nmt.serving.service import RequestedText, Service, are_long, in_thread_if
 from nmt.text.languages import english_name
 from nmt.text.markup_reading import NO_RULES, ElementRules
 
@@ -152,6 +152,16 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
     return router
 
 
+def _without_breaks(text: str) -> str:
+    """Returns a text with a space in place of each line break between its words."""
+
+    def space(run: re.Match[str]) -> str:
+        is_inner = run.start() > 0 and run.end() < len(text)
+        return " " if is_inner and not {"\r", "\n"}.isdisjoint(run[0]) else run[0]
+
+    return re.sub(r"\s+", space, text)
+
+
 async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
     body = validated(DeepLBody, fields, _SENTENCES)
     options = _options(service.catalog, body, fields)
@@ -162,20 +172,23 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
         raise NmtError(_SENTENCES["missing"].format("tag_handling"))
     source = body.text
     if body.split_sentences == "nonewlines" and not body.tag_handling:  # units of markup are sentences already
-        source = [re.sub(r"(?<=\S)\s*[\r\n]\s*(?=\S)", " ", text) for text in source]
+        source = list(map(_without_breaks, source))
     split = body.split_sentences != "0"
     markup, context = body.tag_handling, list(filter(None, body.context.splitlines()))[-20:]
     request = TranslateBody(source=source, markup=markup, context=context, pieces=False, split=split, **options)
     language = service.catalog.language(options["source_lang"])
-    answers = []
-    for given, text in zip(body.text, await service.translated(request, rules), strict=True):
+    texts = await service.translated(request, rules)
+
+    def answer(given: str, text: RequestedText) -> dict[str, Any]:
         detected = text.detected.language if text.detected else language
-        answer: dict[str, Any] = {"detected_source_language": detected.upper(), "text": text.translation()}
+        fields: dict[str, Any] = {"detected_source_language": detected.upper(), "text": text.translation()}
         if body.model_type:
-            answer["model_type_used"] = body.model_type.removeprefix("prefer_")
+            fields["model_type_used"] = body.model_type.removeprefix("prefer_")
         if body.show_billed_characters:
-            answer["billed_characters"] = len(given)
-        answers.append(answer)
+            fields["billed_characters"] = len(given)
+        return fields
+
+    answers = await in_thread_if(are_long(body.text), lambda: list(map(answer, body.text, texts)))
     return {"translations": answers}
 
 

@@ -5,6 +5,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
@@ -82,7 +83,7 @@ class DocumentStore:
         self._documents: dict[str, UploadedDocument] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Documents are read and written one at a time, so that requests find time and threads.
-        self._thread = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "nmt-documents")
         self._at_once = max(1, min(_MOST_SENTENCES, service.config.max_waiting // (2 * UPLOADS)))
 
     def add(self, content: bytes, fields: DocumentFields) -> str:
@@ -194,7 +195,8 @@ class DocumentStore:
 
             def matched(waiting: Sequence[Sentence] = waiting) -> list[Unit]:
                 maker = self._service.maker(path, "unit", memories, glossary, offers=parsed.offer is not None)
-                return [sentence_unit(sentence, maker) for sentence in waiting]
+                # A place would have the text of the sentence, which messages must not show.
+                return [replace(sentence_unit(sentence, maker), place="") for sentence in waiting]
 
             try:
                 units = await asyncio.to_thread(matched)
@@ -210,10 +212,4 @@ class DocumentStore:
         return content
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
-        async with self._thread:
-            working = asyncio.create_task(asyncio.to_thread(work))
-            try:
-                return await asyncio.shield(working)
-            except asyncio.CancelledError:
-                await asyncio.wait([working])  # a thread cannot be stopped, and the next document waits for it
-                raise
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -15,7 +15,7 @@ from nmt.errors import NmtError
 
 _Body = TypeVar("_Body", bound=BaseModel)
 # Parts of a multipart form, and bytes of the head of one.
-_MOST_PARTS, _MOST_HEAD_BYTES = 32, 4096
+_MOST_FIELDS, _MOST_PARTS, _MOST_HEAD_BYTES = 10_000, 32, 4096
 # Errors of pydantic that mean that a field is missing or empty.
 _MISSING = {"missing", "string_too_short", "too_short"}
 
@@ -62,7 +62,8 @@ async def form_fields(request: Request) -> dict[str, Any]:
         with suppress(ValueError, RecursionError):
             json_value = json.loads(body)
     elif kind == "application/x-www-form-urlencoded":
-        lists |= parse_qs(body.decode(errors="replace"), keep_blank_values=True)
+        with suppress(ValueError):  # it has more fields than any client sends
+            lists |= parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     elif kind == "multipart/form-data":
         lists |= _multipart(body, content_type)
     fields = {name: values[0] if len(values) == 1 else values for name, values in lists.items()}
@@ -73,8 +74,10 @@ def _multipart(body: bytes, content_type: str) -> dict[str, list[Any]]:
     """Returns the fields of a multipart form (RFC 7578). The value of a file is a `File`."""
     head, fields = Message(), dict[str, list[Any]]()
     head["Content-Type"] = content_type
-    boundary = head.get_boundary()
-    parts = (b"\r\n" + body).split(f"\r\n--{boundary}".encode(), _MOST_PARTS)[1:_MOST_PARTS] if boundary else []
+    parts = list[bytes]()
+    with suppress(ValueError):  # a boundary that no encoding has
+        if boundary := head.get_boundary():
+            parts = (b"\r\n" + body).split(f"\r\n--{boundary}".encode(), _MOST_PARTS)[1:_MOST_PARTS]
     for part in parts:
         part_head, _, content = part.partition(b"\r\n\r\n")
         if len(part_head) > _MOST_HEAD_BYTES:

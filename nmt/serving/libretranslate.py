@@ -1,6 +1,7 @@
 """The protocol of LibreTranslate, so that its clients can use this server."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from nmt.serving.catalog import AUTO, Catalog
 from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import Detection, DocumentFields, TranslateBody
-from nmt.serving.service import Service
+from nmt.serving.service import RequestedText, Service, are_long, in_thread_if
 from nmt.text.languages import english_name
 
 # The guard puts this prefix before paths of LibreTranslate that this server has, too.
@@ -137,13 +138,19 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
         options["markup"] = "html"
     request = TranslateBody(source=texts, source_lang=body.source, target_lang=body.target, **options)
     translations = await service.translated(request)
+    work = partial(_answer, translations, n_best if body.alternatives > 0 else 0)
+    answer = await in_thread_if(are_long(texts), work)
+    return {name: values[0] for name, values in answer.items()} if isinstance(body.q, str) else answer
+
+
+def _answer(translations: Sequence[RequestedText], n_best: int) -> dict[str, list[Any]]:
     answer: dict[str, list[Any]] = {"translatedText": [text.translation() for text in translations]}
     if translations[0].detected:  # then all languages are
         answer["detectedLanguage"] = [_confidence(t.detected) for t in translations if t.detected]
-    if body.alternatives > 0:
+    if n_best:
         ranked = [dict.fromkeys(map(translation.translation, range(n_best))) for translation in translations]
         answer["alternatives"] = [[text for text in texts if text and text != next(iter(texts))] for texts in ranked]
-    return {name: values[0] for name, values in answer.items()} if isinstance(body.q, str) else answer
+    return answer
 
 
 async def _translate_file(service: Service, documents: DocumentStore, request: Request) -> dict[str, str]:
@@ -157,7 +164,9 @@ async def _translate_file(service: Service, documents: DocumentStore, request: R
     if document.error:
         raise NmtError(document.error)
     name = quote(document.name, safe="")
-    return {"translatedFileUrl": f"{request.base_url}{DOWNLOAD_FILE[1:]}{document_id}.{name}"}
+    scheme = request.headers.get("x-forwarded-proto", "")  # of a proxy that the client has called
+    base = request.base_url.replace(scheme=scheme if scheme in ("http", "https") else request.url.scheme)
+    return {"translatedFileUrl": f"{base}{DOWNLOAD_FILE[1:]}{document_id}.{name}"}
 
 
 async def _detect(service: Service, fields: Mapping[str, Any]) -> list[dict[str, Any]]:

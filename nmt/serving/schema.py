@@ -102,6 +102,9 @@ class DetectBody(_Body):
     """Text whose language is asked for."""
 
     source: str | list[str] = Field(description="A text, or a list of texts.")
+    target_lang: str | None = Field(
+        None, description="Of unclear languages, the one that can be translated into it is taken, as `auto` does."
+    )
 
 
 class TextPair(_Body):

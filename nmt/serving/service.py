@@ -30,8 +30,8 @@ from nmt.translate.running_search import can_join
 from nmt.translate.units import Cut, Translation, Unit, UnitMaker
 
 _GREEDY = SearchConfig(beam=1)
-# Characters of text that take less time than a thread needs to begin.
-_SHORT = 1000
+# Characters of texts that take less time than a thread needs to begin, and what counts for each text besides.
+_SHORT, _EACH = 1000, 20
 _Result = TypeVar("_Result")
 
 
@@ -98,7 +98,13 @@ class Service:
     async def detect(self, body: schema.DetectBody) -> dict[str, Any]:
         """Returns the most probable language of each text."""
         texts = [body.source] if isinstance(body.source, str) else body.source
-        return {"detected": [likeliest.model_dump() for likeliest, *_ in await self.detections(texts)]}
+        if body.target_lang is None:
+            languages = [likeliest for likeliest, *_ in await self.detections(texts)]
+        else:
+            check_text(texts, self.config)
+            paths = [self.catalog.detected_path(text, None, body.target_lang) for text in texts]
+            languages = [likeliest for likeliest, _ in paths]
+        return {"detected": [language.model_dump() for language in languages]}
 
     async def detections(self, texts: Sequence[str]) -> list[list[schema.Detection]]:
         """Returns the languages of the server for each text, the most probable first."""
@@ -110,7 +116,9 @@ class Service:
         texts = await self.translated(body, offers=True)
         models = list(dict.fromkeys(model.name for text in texts for model in text.path))
         model = {"model": models[0]} if len(models) == 1 else {}
-        return model | {"models": models, "translations": [text.answer(pieces=body.pieces) for text in texts]}
+        is_long = are_long([text.unit.source for text in texts])
+        answers = await in_thread_if(is_long, lambda: [text.answer(pieces=body.pieces) for text in texts])
+        return model | {"models": models, "translations": answers}
 
     async def translated(
         self, body: TranslateBody, rules: ElementRules = NO_RULES, *, offers: bool = False
@@ -127,15 +135,16 @@ class Service:
         search = search_config(body.model_extra or {}, self.config)
         if body.markup:
             search = replace(search, alignments=True)
-        is_long = _are_long(sources)
+        is_long = are_long(sources)
         is_slow = is_long or self.catalog.identifies(body.model, body.source_lang)
-        texts = await _in_thread_if(is_slow, partial(self._texts, sources, body, rules))
+        texts = await in_thread_if(is_slow, partial(self._texts, sources, body, rules))
         is_slow = is_long or body.memory is not None or self.catalog.corrections is not None
         for path in filter(None, dict.fromkeys(text.path for text in texts)):
-            along = [text for text in texts if text.path == path]
-            units = await _in_thread_if(is_slow, partial(self._units, path, along, body, search, offers=offers))
+            texts_of_path = [text for text in texts if text.path == path]
+            work = partial(self._units, path, texts_of_path, body, search, offers=offers)
+            units = await in_thread_if(is_slow, work)
             translations = await self.translations(path, units, fitted(search, path), pieces=body.pieces)
-            for text, unit, ranked in zip(along, units, translations, strict=True):
+            for text, unit, ranked in zip(texts_of_path, units, translations, strict=True):
                 text.unit, text.translations = unit, ranked
         return texts
 
@@ -207,8 +216,8 @@ class Service:
                 ]
             is_last = model is path[-1]
             options = search if is_last else replace(search, n_best=1)
-            is_long = _are_long([sentence.text for unit in units for sentence in unit.sentences])
-            encoded = await _in_thread_if(is_long, partial(encode, model.codec, units, options))
+            is_long = are_long([sentence.text for unit in units for sentence in unit.sentences])
+            encoded = await in_thread_if(is_long, partial(encode, model.codec, units, options))
             # A confidence of the second model alone would say nothing about what the first one gave it.
             calibrations = valid_for(self.engine, options, model.calibrations) if len(path) == 1 else {}
             log_probs = (pieces and is_last) or bool(calibrations)
@@ -225,7 +234,7 @@ class Service:
             ]
             ranked = zip(encoded, await self.scheduler.run(items), strict=True)
             together = partial(by_sentence, units, ranked, aligned=options.alignments, calibrations=calibrations)
-            translations = await _in_thread_if(is_long, together)
+            translations = await in_thread_if(is_long, together)
         return translations
 
     def _intermediate(self, unit: Unit, texts: Sequence[str], direction: Direction) -> Unit:
@@ -287,11 +296,12 @@ class Service:
         return dict(weights)
 
 
-def _are_long(texts: Sequence[str]) -> bool:
-    return sum(map(len, texts)) > _SHORT
+def are_long(texts: Sequence[str]) -> bool:
+    """Returns whether work on texts takes so long that requests should not wait for it."""
+    return sum(map(len, texts)) + _EACH * len(texts) > _SHORT
 
 
-async def _in_thread_if(is_slow: bool, work: Callable[[], _Result]) -> _Result:
+async def in_thread_if(is_slow: bool, work: Callable[[], _Result]) -> _Result:
     """Returns the result of work. Slow work is done in a thread, so that other requests go on."""
     return await asyncio.to_thread(work) if is_slow else work()
 

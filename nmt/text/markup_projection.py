@@ -29,6 +29,8 @@ _RUN = re.compile(r"\d+|[^\W\d]+|\W+")
 _IN_WORD = re.compile(r"(?<=\w)(?=\w)")
 _SPACES = re.compile(r"(?<=\s)(?=\s+\S)")
 _WORD_END = re.compile(r"(?<=\S)(?!\S)")
+# Of many leaves with the same text, how far from its own place in their order each looks for it in the translation.
+_MOST_APART = 50
 
 
 def projected(marked: MarkedText, translation: str, alignment: Sequence[AlignedWords]) -> Sequence[Token]:
@@ -109,10 +111,16 @@ class _Projection:
     def _leaves_in_target(self) -> dict[int, int]:
         """Returns where the translation has the text of each leaf. Occurrences in aligned words go first."""
         occurrences = []
+        starts_by_text, leaves_by_text = dict[str, list[int]](), Counter[str]()
         for leaf, node in enumerate(self.nodes):
             text, word = node.opening.text, _word_at(self.source_words, node.begin)
-            for match in re.finditer(f"(?={re.escape(text)})", self.target) if text.strip() else ():
-                start, stop = match.start(), match.start() + len(text)
+            if text.strip() and text not in starts_by_text:
+                matches = re.finditer(f"(?={re.escape(text)})", self.target)
+                starts_by_text[text] = [match.start() for match in matches]
+            index = leaves_by_text[text]
+            leaves_by_text[text] += 1
+            for start in starts_by_text.get(text, [])[max(0, index - _MOST_APART) : index + _MOST_APART]:
+                stop = start + len(text)
                 target_word = _word_at(self.target_words, start)
                 shift = start - self.target_words[target_word][0] - node.begin + self.source_words[word][0]
                 is_linked = self.source_of.get(target_word) == word

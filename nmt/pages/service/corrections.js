@@ -6,9 +6,9 @@ const corrections = { isOn: false, kept: [] }; // the latest first
 const textOf = sentence => sentence.hypotheses[sentence.chosen].text;
 const isOfPair = ({ source_lang: source, target_lang: target }) =>
   source === state.pair.source_lang && target === state.pair.target_lang;
-// The correction that a sentence on the page has its translation from.
+// The correction that a sentence on the page has its translation from. It has no tags, such as <bt>, before its source.
 const keptFor = sentence =>
-  corrections.kept.find(each => each.source === sentence.source && each.target === textOf(sentence) && isOfPair(each));
+  corrections.kept.find(each => (each.source === sentence.source || sentence.source.endsWith(`> ${each.source}`)) && each.target === textOf(sentence) && isOfPair(each));
 
 async function showCorrections({ corrections: isOn }) {
   corrections.isOn = isOn;
@@ -64,8 +64,8 @@ function editSentence(sentence) {
 }
 
 async function keep(sentence, text) {
-  const before = keptFor(sentence), said = before ? before.machine_translation ?? "" : textOf(sentence);
-  const target = text.replace(/[\r\n]+/g, " ").trim(), machine = { machine_translation: said, ...state.pair };
+  const record = keptFor(sentence), machineTranslation = record ? record.machine_translation ?? "" : textOf(sentence);
+  const target = text.replace(/[\r\n]+/g, " ").trim(), machine = { machine_translation: machineTranslation, ...state.pair };
   const done = await shown(async () => {
     const record = await call("/corrections", { source: sentence.source, target, ...machine });
     await listCorrections();

@@ -28,8 +28,8 @@ async function send(path, options) {
     .catch(error => { throw error.name === "AbortError" ? error : new Error("The server does not answer."); });
   if (answer.status === 401) lock(Boolean(token));
   if (answer.ok) return answer;
-  const found = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
-  throw new Error(found.error);
+  const failure = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
+  throw new Error(failure.error);
 }
 
 // Shows only the field of the token. `isWrong` says whether one was sent.
@@ -73,7 +73,7 @@ const options = () => {
 // Asks for the language of the text if the user has not chosen one.
 async function detect(source, signal) {
   if ($("from").value !== DETECT) return;
-  const { detected } = await call("/detect", { source }, signal);
+  const { detected } = await call("/detect", { source, target_lang: $("to").value }, signal);
   state.detected = detected[0].language;
   showLanguages();
 }
@@ -106,7 +106,7 @@ async function translate() {
   state.path = answer.models;
   state.pair = { source_lang: sourceLang(), target_lang: $("to").value };
   state.text = answer.translations[0].text;
-  state.sentences = answer.translations[0].sentences.map(found => ({ ...found, chosen: 0 }));
+  state.sentences = answer.translations[0].sentences.map(sentence => ({ ...sentence, chosen: 0 }));
   locate(source);
   divide();
   state.selected = state.sentences[0] ?? null;
@@ -197,10 +197,10 @@ function drawSentence(sentence) {
   const hypothesis = sentence.hypotheses[sentence.chosen];
   if (hypothesis.origin) return drawFromMemory(sentence, hypothesis);
   if (!hypothesis.segments) return make("span", { className: "sentence", textContent: hypothesis.text });
-  const found = probabilities(hypothesis);
+  const wordProbabilities = probabilities(hypothesis);
   const made = make("span", { className: "sentence" });
   hypothesis.segments.forEach((segment, number) => {
-    const p = found[number], text = segment.trim();
+    const p = wordProbabilities[number], text = segment.trim();
     const word = make("span", { className: "word", tabIndex: number ? -1 : 0, textContent: text, title: `Probability ${percent(p)}` });
     word.setAttribute("role", "button");
     word.classList.toggle("unsure", p < 0.5 && p >= 0.2);
@@ -263,15 +263,15 @@ async function openAlternatives(sentence, number, element) {
   state.word = element;
   element.setAttribute("aria-expanded", true);
   highlight(sentence, number);
-  const found = await call("/alternatives", { source: sentence.source, prefix, model: state.path[0], ...state.pair })
+  const answer = await call("/alternatives", { source: sentence.source, prefix, model: state.path[0], ...state.pair })
     .catch(error => { closeAlternatives(); throw error; });
   if (state.word !== element) return;
   const box = $("alternatives"), place = element.getBoundingClientRect();
   const typed = make("input", { value: text, ariaLabel: "Your own word", placeholder: "your own word" });
   typed.addEventListener("keydown", event => {
-    if (event.key === "Enter") choose(sentence, number, `${prefix}${typed.value}`.trim());
+    if (event.key === "Enter" && !event.isComposing) choose(sentence, number, `${prefix}${typed.value}`.trim());
   });
-  box.replaceChildren(...found.alternatives.map(alternative => {
+  box.replaceChildren(...answer.alternatives.map(alternative => {
     const button = make("button", { className: alternative.word === text ? "chosen" : "", title: alternative.text },
       make("bdi", { textContent: alternative.word }), make("span", { className: "muted", textContent: percent(Math.exp(alternative.log_prob)) }));
     button.addEventListener("click", () => choose(sentence, number, alternative.prefix));
@@ -342,15 +342,26 @@ function nameOf({ code, name }) {
   }
 }
 
+// The languages that the browser has stored. It may refuse to store any, or have what another program has stored.
+function stored(id) {
+  try {
+    const codes = JSON.parse(localStorage.getItem(`nmt-${id}`));
+    return Array.isArray(codes) ? codes : null;
+  } catch {
+    return null;
+  }
+}
+
 // What a person has chosen lately, or probably will, the latest first.
 function recent(id) {
   const likely = id === "from" ? [DETECT] : [...navigator.languages.map(tag => tag.split("-")[0]), "en"];
-  return JSON.parse(localStorage.getItem(id)) ?? (state.languages.size > MANY ? likely : []);
+  return stored(id) ?? (state.languages.size > MANY ? likely : []);
 }
 
 function remember(id) {
   $(`find-${id}`).value = "";
-  localStorage.setItem(id, JSON.stringify([...new Set([$(id).value, ...recent(id)])].slice(0, RECENT)));
+  const codes = [...new Set([$(id).value, ...recent(id)])].slice(0, RECENT);
+  try { localStorage.setItem(`nmt-${id}`, JSON.stringify(codes)); } catch { /* see `stored` */ }
 }
 
 // Fills a list, and keeps the choice if it is still there.
@@ -439,25 +450,25 @@ function swap() {
 }
 
 async function start() {
-  const found = await call("/models");
-  const languages = found.languages.map(each => ({ ...each, shown: nameOf(each) }));
-  languages.sort((one, other) => one.shown.localeCompare(other.shown));
+  const server = await call("/models");
+  const languages = server.languages.map(each => ({ ...each, shown: nameOf(each) }));
+  languages.sort((a, b) => a.shown.localeCompare(b.shown));
   state.languages = new Map(languages.map(each => [each.code, each]));
-  const examples = Object.fromEntries(found.models.map(model => [model.name, model.examples]));
-  Object.assign(state, { directions: found.directions, hasAttention: found.attention, examples });
+  const examples = Object.fromEntries(server.models.map(model => [model.name, model.examples]));
+  Object.assign(state, { directions: server.directions, hasAttention: server.attention, examples });
   $("access").hidden = true;
   document.body.classList.remove("locked");
-  $("beam").max = found.max_beam;
-  $("beam").value = Math.min($("beam").value, found.max_beam);
+  $("beam").max = server.max_beam;
+  $("beam").value = Math.min($("beam").value, server.max_beam);
   fillLanguages();
   showLanguages();
-  showFormats(found);
-  await showCorrections(found);
-  $("glossaries").hidden = !found.glossaries.length;
-  fill($("glossary"), [["", "none"], ...found.glossaries.map(name => [name, name])]);
-  if (found.glossaries.length === 1) [$("glossary").value] = found.glossaries;
-  $("memories").hidden = !found.memories.length;
-  fill($("memory"), [["", "none"], ...found.memories.map(name => [name, name])]);
+  showFormats(server);
+  await showCorrections(server);
+  $("glossaries").hidden = !server.glossaries.length;
+  fill($("glossary"), [["", "none"], ...server.glossaries.map(name => [name, name])]);
+  if (server.glossaries.length === 1) [$("glossary").value] = server.glossaries;
+  $("memories").hidden = !server.memories.length;
+  fill($("memory"), [["", "none"], ...server.memories.map(name => [name, name])]);
   if ($("source").value) translate();
 }
 
@@ -470,7 +481,7 @@ for (const id of ["from", "to"]) {
   $(id).addEventListener("change", chooseLanguages);
   $(id).addEventListener("blur", () => { remember(id); fillLanguages(); }); // while it has the focus, its order stays
   $(`find-${id}`).addEventListener("input", () => { fillLanguages(); later(chooseLanguages); });
-  $(`find-${id}`).addEventListener("keydown", event => { if (event.key === "Enter") { remember(id); chooseLanguages(); } });
+  $(`find-${id}`).addEventListener("keydown", event => { if (event.key === "Enter" && !event.isComposing) { remember(id); chooseLanguages(); } });
 }
 $("model").addEventListener("change", translate);
 $("beam").addEventListener("change", translate);

@@ -55,7 +55,7 @@ function sentences(text, language, words) {
   const segmenter = new Intl.Segmenter(tag(language), { granularity: "sentence" });
   return text
     .split(/(\n+)/)
-    .flatMap(part => words.joined([...segmenter.segment(part)].map(found => found.segment)));
+    .flatMap(part => words.joined([...segmenter.segment(part)].map(sentence => sentence.segment)));
 }
 
 const LONGEST = 512; // pieces that are translated at once, as --max-source-length of nmt generate
@@ -63,7 +63,9 @@ const LONGEST = 512; // pieces that are translated at once, as --max-source-leng
 // Returns a sentence in parts that are not too long for the model, split at spaces if possible.
 function parts(tokenizer, sentence) {
   if (tokenizer.encode(sentence).length <= LONGEST) return [sentence];
-  const half = sentence.length >> 1, space = sentence.lastIndexOf(" ", half);
+  let half = sentence.length >> 1;
+  if (/[\udc00-\udfff]/.test(sentence[half])) half--; // the second half of a character
+  const space = sentence.lastIndexOf(" ", half);
   const middle = space > 0 ? space : half;
   return [sentence.slice(0, middle), sentence.slice(middle)].flatMap(part => parts(tokenizer, part));
 }
@@ -75,8 +77,8 @@ async function translated(translate, sentence, words) {
   if (words.stays(text)) return sentence;
   if (!known.has(text)) {
     const max_new_tokens = translate.tokenizer.encode(text).length + 50; // as nmt generate ends runaway translations
-    const [found] = await translate(text, { num_beams: 1, max_new_tokens });
-    known.set(text, words.restored(text, found.translation_text));
+    const [answer] = await translate(text, { num_beams: 1, max_new_tokens });
+    known.set(text, words.restored(text, answer.translation_text));
   }
   return sentence.replace(text, () => known.get(text)); // keeps the spaces around the text
 }
