@@ -49,7 +49,7 @@ _ADVICE = {
 }
 # What archives have beside corpora: texts such as README.txt, and metadata.
 _NOT_IN_ARCHIVES = (".txt", ".json")
-_LAYOUT = re.compile(r" *[\t\r\n][ \t\r\n]*")
+_LAYOUT = re.compile(r"(?<! ) *[\t\r\n][ \t\r\n]*")
 
 
 def kind_of(path: str) -> str:

@@ -95,8 +95,10 @@ def read_json(corpus: CorpusFile) -> Iterator[Entry]:
             raise NmtError(f"{where} is not an object; write one object on each line, or an array of objects")
         texts = record.get("translation")
         if isinstance(texts, dict) and not corpus.config.columns:
+            texts = {name: text for name, text in texts.items() if text is not None}
             codes = tuple(code_named(name, corpus.languages) or name for name in texts)
-            yield from _entry(list(texts.values()), _Columns(range(len(texts)), codes, None, True), corpus, where)
+            if corpus.keeps(record.get("score"), where, "--least-score needs the field score"):
+                yield from _entry(list(texts.values()), _Columns(range(len(texts)), codes, None, True), corpus, where)
             continue
         fields = record | texts if isinstance(texts, dict) else record
         names = tuple(fields)

@@ -23,7 +23,7 @@ from nmt.documents.content import Content, Slot, document_of, paired, passage, p
 from nmt.documents.document import Document, ReadOptions
 from nmt.documents.trees import Element, etree, local_name, parsed
 from nmt.errors import NmtError
-from nmt.text.languages import FAR_EASTERN, RIGHT_TO_LEFT, base_language, is_among
+from nmt.text.languages import FAR_EASTERN, base_language, is_among, is_right_to_left
 from nmt.text.marked import Role, Token
 from nmt.text.markup_reading import text_only
 from nmt.text.protected import Protected
@@ -47,7 +47,9 @@ _CODE = re.compile(
 )
 _DROPPED = ("rPr", "pPr", "proofErr", "lastRenderedPageBreak", "softHyphen", "smartTagPr", "customXmlPr")
 _ROLES: dict[str, Role] = {"br": "end", "tab": "end", "ptab": "end", "cr": "break", "begin": "open", "end": "close"}
-_BEHIND_HIGHLIGHT = re.compile("u|effect|bdr|shd|fitText|vertAlign|rtl|cs|em|lang|eastAsianLayout|specVanish|oMath")
+_LATER_PROPERTIES = re.compile(
+    "u|effect|bdr|shd|fitText|vertAlign|rtl|cs|em|lang|eastAsianLayout|specVanish|oMath|rPrChange"
+)
 _GROUPS = ("hyperlink", "ins", "moveTo", "dir", "bdo")
 _RANGE = re.compile(r"(\w+?)(?:Start|End)")
 _FILE_NAME = re.compile(r"\S+\.\w{2,5}")  # some programs write it as alternative text
@@ -170,7 +172,7 @@ class _TextPart:
         """Replaces the source language in all properties of characters."""
         source, target = base_language(options.source_lang), options.target_lang
         script = "eastAsia" if is_among(target, FAR_EASTERN) else "val"
-        script = "bidi" if is_among(target, RIGHT_TO_LEFT) else script
+        script = "bidi" if is_right_to_left(target) else script
         for element in self._root.iter(f"{self._word}lang"):
             if source in map(base_language, element.attrib.values()):
                 element.set(self._word + script, target.replace("_", "-"))
@@ -303,14 +305,15 @@ class _TextPart:
         if properties is None:
             properties = etree.Element(f"{self._word}rPr")
             run.insert(0, properties)
-        behind = (i for i, child in enumerate(properties) if _BEHIND_HIGHLIGHT.fullmatch(local_name(child)))
+        behind = (i for i, child in enumerate(properties) if _LATER_PROPERTIES.fullmatch(local_name(child)))
         highlight = etree.Element(f"{self._word}highlight", {f"{self._word}val": "yellow"})
         properties.insert(next(behind, len(properties)), highlight)
 
     def _new_run(self, run: _Run, child: Element) -> Element:
         element = etree.Element(f"{self._word}r")
         element.extend([] if run.properties is None else [deepcopy(run.properties)])
-        element.append(child)
+        # A link whose words are apart in the translation is repeated.
+        element.append(deepcopy(child) if local_name(child) in ("fldChar", "instrText") else child)
         return element
 
 

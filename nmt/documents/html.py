@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nmt.documents.content import passage, plain
 from nmt.documents.document import Document, ReadOptions, decoded, encoded, marked_encoding
-from nmt.text.languages import RIGHT_TO_LEFT, is_among
+from nmt.text.languages import is_right_to_left
 from nmt.text.marked import Token
 from nmt.text.markup_reading import parse, with_attributes, written
 from nmt.text.words import has_letters
@@ -17,7 +17,11 @@ _CHARSET = re.compile(
 # What browsers read where a page declares another encoding. A declaration in ASCII cannot be in UTF-16.
 _ENCODINGS = {
     **dict.fromkeys(["ascii", "iso-8859-1", "iso8859-1", "latin1", "latin-1", "us-ascii", "windows-1252"], "cp1252"),
+    **dict.fromkeys(["big5", "big5-hkscs"], "big5hkscs"),
+    **dict.fromkeys(["euc-kr", "ks_c_5601-1987", "ksc5601"], "cp949"),
     **dict.fromkeys(["gb2312", "gbk"], "gb18030"),
+    **dict.fromkeys(["iso-8859-9", "latin5"], "cp1254"),
+    **dict.fromkeys(["iso-8859-11", "tis-620", "windows-874"], "cp874"),
     **dict.fromkeys(["shift_jis", "shift-jis", "x-sjis"], "cp932"),
     **dict.fromkeys(["utf-16", "utf-16be", "utf-16le"], "utf-8"),
 }
@@ -31,7 +35,6 @@ def read(data: bytes, options: ReadOptions) -> Document:
     mark = "\ufeff" * encoding.startswith("utf-16-")
     page = decoded(data if encoding == "utf-8" else data.decode(encoding).encode(), options)
     target_lang = options.target_lang.replace("_", "-")
-    is_right_to_left = is_among(options.target_lang, RIGHT_TO_LEFT)
     page_unit = Unit(page, content=parse(page, "html", options.protected, options.source_lang))
     values: dict[str, None] = {}
 
@@ -53,8 +56,9 @@ def read(data: bytes, options: ReadOptions) -> Document:
             if element == "html":
                 new |= dict.fromkeys(attributes.keys() & {"lang", "xml:lang"}, target_lang)
             direction = attributes.get("dir", "").lower()
-            if element in ("html", "body") and (direction == "rtl") != is_right_to_left:
-                new |= {"dir": "rtl" if is_right_to_left else "ltr"} if direction or element == "html" else {}
+            is_rtl = is_right_to_left(options.target_lang)
+            if element in ("html", "body") and (direction == "rtl") != is_rtl:
+                new |= {"dir": "rtl" if is_rtl else "ltr"} if direction or element == "html" else {}
             return new
 
         text = written(_with_marks(with_attributes(body, changed)))
@@ -69,7 +73,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     list(with_attributes(page_unit.tokens, noted))
     start = page.rfind("<!--")
     rest = page[start:] if start >= 0 else ""
-    is_open = not re.search("--!?>|</script", rest) and has_letters(re.sub("<[^>]*>", "", rest[4:]))
+    is_open = not re.search("--!?>|</script", rest) and has_letters(re.sub("<[^<>]*>", "", rest[4:]))
     unreached = [page.count("\n", 0, start) + 1] * is_open
     passages = [page_unit, *(passage([Token("text", value)], options.protected) for value in values)]
     obstacle = "a comment that begins there has no end; end it"

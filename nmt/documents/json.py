@@ -33,7 +33,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
                 places[start, stop] = string
                 if string not in chosen:
                     chosen[string] = Message(string, options)
-    to_ascii = text.isascii() and "\\u" in text
+    to_ascii = text.isascii() and bool(re.search(r"(?<!\\)(?:\\\\)*\\u", text))
 
     def write(translations: Sequence[Sequence[Token]]) -> bytes:
         rest = iter(translations)

@@ -4,7 +4,8 @@ The parser is markdown-it. What its rules do not know is added: lines that are m
 VitePress and MDX, definitions, footnotes, math, and what stays in text.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -158,11 +159,13 @@ class MarkdownReader:
 
     def _all_pieces(self, content: str) -> Iterator[Piece]:
         spans = self._kept_spans(content)
-        masked = content
+        parts, end = list[str](), 0
         for start, stop in spans:  # so that the parser sees text, or a link instead of text with attributes
             is_link = re.fullmatch(rf"\]{_ATTRIBUTES}", content[start - 1 : stop])
             mask = f"({'x' * (stop - start - 2)})" if is_link else SPECIAL.sub("x", content[start:stop])
-            masked = masked[:start] + mask + masked[stop:]
+            parts += [content[end:start], mask]
+            end = stop
+        masked = "".join([*parts, content[end:]])
         tokens: list[Token] = []
         self._parser.inline.parse(masked, self._parser, self._definitions, tokens)
         end, labels = 0, list[int]()
@@ -203,8 +206,9 @@ class MarkdownReader:
 _DEPTH = {"open": 1, "close": -1}
 
 
-def _text_pieces(content: str, start: int, stop: int, spans: Iterable[Span]) -> Iterator[Piece]:
-    for begin, end in [*spans, (stop, stop)]:
+def _text_pieces(content: str, start: int, stop: int, spans: Sequence[Span]) -> Iterator[Piece]:
+    inside = spans[bisect_left(spans, (start, start)) : bisect_left(spans, (stop, stop))]
+    for begin, end in [*inside, (stop, stop)]:
         if start <= begin and end <= stop:
             if start < begin:
                 yield Piece("text", content[start:begin], content[start:begin])
@@ -348,7 +352,7 @@ def _item(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
 
 
 def _read_indented(state: "StateBlock", line: int, last: int, indent: int) -> None:
-    """Reads the blocks that begins here and are indented like this."""
+    """Reads the blocks that begin here and are indented by `indent` columns."""
     outer, state.blkIndent = state.blkIndent, indent
     state.level += 1  # which has a limit
     state.md.block.tokenize(state, line, last)

@@ -4,6 +4,7 @@ Tags, line breaks, protected words, the placeholders of formats, and the syntax 
 ends a sentence unless a lower-case letter follows it.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 from itertools import accumulate
@@ -110,9 +111,9 @@ def with_leaves(tokens: list[Token], options: ReadOptions, flags: Iterable[str] 
     """
     text = _across(tokens)
     if message := parse_icu(text, options.source_lang, options.target_lang):
-        copied: list[Token] = []
+        copied, starts = list[Token](), _starts(tokens)
         for _, raw, start in message.pieces:
-            copied += [Token("text", raw)] if start < 0 else _sliced(tokens, start, start + len(raw))
+            copied += [Token("text", raw)] if start < 0 else _sliced(tokens, starts, start, start + len(raw))
         depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in copied))
         is_nested = min(depths) >= 0 == depths[-1]
         tokens, message = (copied, message) if is_nested else (tokens, parse_icu(text))
@@ -128,12 +129,12 @@ def with_leaves(tokens: list[Token], options: ReadOptions, flags: Iterable[str] 
     matches = re.finditer("|".join([_OTHERS, *patterns]), text)
     leaves += [(*match.span(), _leaf(match)) for match in matches if has_forms or not match["bar"]]
     leaves += [(start, stop, _kept(text[start:stop])) for start, stop, _ in options.protected.spans(text)]
-    result, end, is_date = list[Token](), 0, _DATE.search(text)
+    result, end, is_date, starts = list[Token](), 0, _DATE.search(text), _starts(tokens)
     for start, stop, leaf in [*sorted(leaves, key=itemgetter(0)), (len(text), len(text), None)]:
-        inside = _sliced(tokens, start, stop)
+        inside = _sliced(tokens, starts, start, stop)
         if start < end or any(token.kind in ("start", "end") for token in inside):
             continue  # of those that begin together, the first
-        result += _sliced(tokens, end, start)
+        result += _sliced(tokens, starts, end, start)
         if leaf:
             key = None if is_date and leaf.key == "next" else leaf.key
             result.append(leaf._replace(item="".join(token.raw for token in inside), key=key))
@@ -146,15 +147,28 @@ def _across(tokens: Iterable[Token]) -> str:
     return "".join(token.text if token.kind == "text" else _MARKUP for token in tokens)
 
 
-def _sliced(tokens: Iterable[Token], start: int, stop: int) -> list[Token]:
-    """Returns the tokens in a part of the text across them."""
-    sliced, position = list[Token](), 0
-    for token in tokens:
-        length = len(token.text) if token.kind == "text" else len(_MARKUP)
-        if position < stop and position + length > start:
+def _length(token: Token) -> int:
+    """Returns the length of a token in the text across it and others."""
+    return len(token.text) if token.kind == "text" else len(_MARKUP)
+
+
+def _starts(tokens: Iterable[Token]) -> list[int]:
+    """Returns where each token begins in the text across them, and where the last one ends."""
+    return list(accumulate(map(_length, tokens), initial=0))
+
+
+def _sliced(tokens: Sequence[Token], starts: Sequence[int], start: int, stop: int) -> list[Token]:
+    """Returns the tokens in a part of the text across them.
+
+    Args:
+        starts: those of `_starts`.
+    """
+    sliced = list[Token]()
+    for i in range(max(0, bisect_right(starts, start) - 1), bisect_left(starts, stop, hi=len(tokens))):
+        token, position = tokens[i], starts[i]
+        if position + _length(token) > start:
             is_text = token.kind == "text"
             sliced.append(token.cut(max(0, start - position), stop - position) if is_text else token)
-        position += length
     return sliced
 
 

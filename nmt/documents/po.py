@@ -217,16 +217,17 @@ class _Writer:
                 singular = ("one", "singular") if messages[0].kept == messages[1].kept else ("one",)
                 texts = [texts[form not in singular] for form in forms]
             missing, keyword = "", "msgstr" if len(messages) == 1 else "msgstr[0]"
-            for number, text in enumerate(texts):
+            for form_index, text in enumerate(texts):
                 strings = self._quoted(text, keyword)
-                if number not in entry.forms:
-                    missing += f"{self._newline}msgstr[{number}] {strings}"
-                elif self._options.all or not entry.forms[number].text:
-                    self._changes[entry.forms[number][1:]] = f" {strings}"
+                if form_index not in entry.forms:
+                    missing += f"{self._newline}msgstr[{form_index}] {strings}"
+                elif self._options.all or not entry.forms[form_index].text:
+                    self._changes[entry.forms[form_index][1:]] = f" {strings}"
             end = max(form.stop for form in entry.forms.values())
-            self._changes[end, end] = missing
-            for number, old in entry.forms.items():
-                if number >= len(texts):
+            if missing:
+                self._changes[end, end] = missing
+            for form_index, old in entry.forms.items():
+                if form_index >= len(texts):
                     line = self._text.rindex("\n", 0, old.start)
                     self._changes[line - (self._text[line - 1] == "\r"), old.stop] = ""
             is_sure = self._options.doubtful and not has_doubts(passages)

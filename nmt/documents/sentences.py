@@ -7,7 +7,7 @@ import numpy as np
 
 from nmt.documents.document import Document, ReadOptions, read_document
 from nmt.memories.matching import Match
-from nmt.text.languages import has_spaces
+from nmt.text.languages import WITHOUT_FULL_STOPS, has_spaces, is_among
 from nmt.text.protected import unprotected
 from nmt.text.sentences import without_added_stop
 from nmt.text.words import RAW_WORD, has_letters
@@ -60,7 +60,9 @@ class Sentences:
         if translation.origin == "model":  # which has too little context for one or two words, and ends all sentences
             is_short = len(text.split()) <= 2 and has_letters(text) and has_spaces(options.source_lang)
             is_doubtful = translation.doubtful or (is_short and options.doubtful > 0)
-            new = without_added_stop(sentence.text, translation.text, options.target_lang)
+            new = translation.text
+            if not is_among(options.source_lang, WITHOUT_FULL_STOPS):
+                new = without_added_stop(sentence.text, new, options.target_lang)
             translation = translation._replace(text=new, doubtful=is_doubtful)
         if options.doubtful_stays and translation.is_doubtful(options.doubtful):
             words = [(len(sentence.tags) + i, i) for i in range(len(RAW_WORD.findall(sentence.text)))]

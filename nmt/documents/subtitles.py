@@ -38,9 +38,9 @@ _TIMES = re.compile(r"\s*-?\d+ ?:[\d:., ]*(?:[-–—][-–— ]*>|→)\s*-?\d+ 
 _NO_CUE = re.compile(r"WEBVTT|NOTE(?!\S)|STYLE\s*$|REGION\s*$")
 _TAG = re.compile(r"(<(/?)([a-zA-Z]\w*+)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
 _TAG_OF_VTT = re.compile(r"(<(/?)([a-zA-Z]\w*+)?[^>]*(?:>|\Z)|\{\\[^{}]*\})")
-_SENTENCE_END = re.compile(r"""[.!?…。！？♪][\s"'»”’)\]]*$""")
-# Where text is cut: before a space, unless a dash follows, and before any character of scripts without spaces.
-_CUT = re.compile(" (?![-–—])|[\u0e00-\u0fff\u3040-\u9fff]")
+_SENTENCE_END = re.compile(r"""[.!?…。｡．！？♪।॥۔؟։።፧။\u17d4།][\s"'»”’)\]]*$""")
+# Where text is cut: before a space, unless a dash follows, and in scripts without spaces before any letter.
+_CUT = regex.compile(r" (?![-–—])|(?<![\u1039\u17d2])(?!\p{M})[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff]")
 # What may stand before the mark of a speaker in a line.
 _BEFORE = r"^(?:[^\S\n]|\{\\[^{}]*\}|<(?!v[\s.])[^<>]*>)*+"
 # A name in capitals or brackets, such as `JOHN:`, `Dr. O'NEIL:`, `MAN #2 (on phone):` or `[Narrator]:`.
@@ -58,9 +58,9 @@ _SPEAKER = (
 _BEHIND_SOUND = rf"(?![\p{{Lu}}\p{{Ll}}\d_:：])(?:\s*(?P<speaker>[-–—](?=\s)[^\S\n]*(?:{_NAME})?|{_NAME}))?"
 # What begins a text: a speaker, or the description of a sound, in round brackets where a line begins or in capitals.
 _MARK = regex.compile(
-    rf"{_SPEAKER}?(?<!\w)[\[［【](?P<sound>(?=[^\[\]］】]*?\p{{L}})[^\[\]［【］】]*+)[\]］】]{_BEHIND_SOUND}"
-    rf"|{_SPEAKER}?(?<!\w)[(（](?P<sound>(?=[^()）]*?\p{{Lu}}{{2}})[^()（）\p{{Ll}}]*+)[)）]{_BEHIND_SOUND}"
-    rf"|(?:{_SPEAKER}|{_BEFORE})[(（](?P<sound>(?=[^()）]*?\p{{L}})[^()（）]*+)[)）]{_BEHIND_SOUND}"
+    rf"{_SPEAKER}?(?<!\w)[\[［【](?P<sound>(?=[^\[\]［【］】]*?\p{{L}})[^\[\]［【］】]*+)[\]］】]{_BEHIND_SOUND}"
+    rf"|{_SPEAKER}?(?<!\w)[(（](?P<sound>(?=[^()（）]*?\p{{Lu}}{{2}})[^()（）\p{{Ll}}]*+)[)）]{_BEHIND_SOUND}"
+    rf"|(?:{_SPEAKER}|{_BEFORE})[(（](?P<sound>(?=[^()（）]*?\p{{L}})[^()（）]*+)[)）]{_BEHIND_SOUND}"
     rf"|{_SPEAKER}|(?P<dash>(?<=[.!?…][\"'”»]? )[-–—]\s*(?=[\"'“«¿¡]*[\p{{Lu}}\p{{Lo}}]))",
     regex.MULTILINE,
 )

@@ -107,7 +107,7 @@ def translate(
         import sentencex  # noqa: F401
     direction = setup.text.resolved(setup.direction)
     outputs = _files(paths, files.output, files.format, direction.target)
-    if files.keys and not any((files.format or suffix_of(path)) == "json" for path, _ in outputs):
+    if files.keys and not any((files.format or suffix_of(path)) in ("json", "arb") for path, _ in outputs):
         raise NmtError(f"--keys chooses values of JSON, but {', '.join(paths):.200} has none; leave it out")
     for _, output in outputs:
         refuse_inputs(output, setup.files, f"--output {output}")

@@ -85,7 +85,16 @@ class _XmlText:
 
     def changed(self) -> bytes:
         """Returns the file with the changes."""
-        return spliced(self.text, self.changes).encode(self._encoding, "xmlcharrefreplace")
+        text = re.sub(r"<!\[CDATA\[.*?\]\]>", self._encodable, spliced(self.text, self.changes), flags=re.DOTALL)
+        return text.encode(self._encoding, "xmlcharrefreplace")
+
+    def _encodable(self, section: re.Match[str]) -> str:
+        """Returns a CDATA section, or its text if characters of it need references, which CDATA cannot have."""
+        try:
+            section[0].encode(self._encoding)
+        except UnicodeEncodeError:
+            return escape(section[0][9:-3])
+        return section[0]
 
 
 def _tag_with(tag: str, attributes: Mapping[str, str | None]) -> str:

@@ -5,7 +5,6 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
@@ -83,7 +82,7 @@ class DocumentStore:
         self._documents: dict[str, UploadedDocument] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Documents are read and written one at a time, so that requests find time and threads.
-        self._thread = ThreadPoolExecutor(1, "nmt-documents")
+        self._thread = asyncio.Lock()
         self._at_once = max(1, min(_MOST_SENTENCES, service.config.max_waiting // (2 * UPLOADS)))
 
     def add(self, content: bytes, fields: DocumentFields) -> str:
@@ -212,4 +211,10 @@ class DocumentStore:
         return content
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        async with self._thread:
+            working = asyncio.create_task(asyncio.to_thread(work))
+            try:
+                return await asyncio.shield(working)
+            except asyncio.CancelledError:
+                await asyncio.wait([working])  # a thread cannot be stopped, and the next document waits for it
+                raise

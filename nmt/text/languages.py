@@ -16,7 +16,10 @@ MULTIPLE, UNKNOWN = "mul", "und"
 CHINESE = {"zh", "yue", "wuu", "lzh"}
 WITHOUT_SPACES = CHINESE | {"bo", "dz", "ja", "km", "lo", "my", "th"}
 FAR_EASTERN = "zh ja ko"
-RIGHT_TO_LEFT = "ar arc arz ckb dv fa he ks ps sd syr ug ur yi"
+_RIGHT_TO_LEFT = "acm acq aeb ajp apc ar arc ars ary arz azb ckb dv fa he ks nqo prs ps sd syr ug ur yi"
+_RIGHT_TO_LEFT_SCRIPTS = "arab hebr nkoo syrc thaa"
+# Languages that write no sign at the end of a sentence
+WITHOUT_FULL_STOPS = "lo th"
 # Languages that write 1,234.5, and those that write 1 234,5. Most others write 1.234,5.
 WITH_DECIMAL_POINT = "am bn en gu ha he hi ig ja km kn ko lg ml mr ms mt my ne pa si sw ta te th tl tn ur yo zh"
 WITH_SPACED_THOUSANDS = "af be bg cs eo et fi fr hu hy ka kk ky lt lv nb nn no oc pl ru sk sq sv uk uz xh zu"
@@ -38,9 +41,9 @@ LANGUAGES_OF_SCRIPT = {
 }  # fmt: skip
 # The encodings that Windows had for languages before Unicode. For all other languages, it was CP1252.
 _CODE_PAGES = {
-    "ar fa ur": "CP1256", "az tr": "CP1254", "be bg mk ru sr uk": "CP1251", "bs cs hr hu pl ro sk sl sq": "CP1250",
-    "el": "CP1253", "et lt lv": "CP1257", "he": "CP1255", "ja": "CP932", "ko": "CP949", "th": "CP874", "vi": "CP1258",
-    "zh": "GB18030",
+    "ar fa ur": "CP1256", "az tr": "CP1254", "be bg kk ky mk mn ru sr tg tt uk": "CP1251",
+    "bs cs hr hu pl ro sk sl sq": "CP1250", "el": "CP1253", "et lt lv": "CP1257", "he": "CP1255", "ja": "CP932",
+    "ko": "CP949", "th": "CP874", "vi": "CP1258", "zh": "GB18030",
 }  # fmt: skip
 _SLAVIC = "n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
 # The number of plural forms of a language and the rule for them, from the manual of gettext.
@@ -124,7 +127,18 @@ def _value_for(language: str, values: Mapping[str, _Value], default: _Value) -> 
 
 def windows_code_page(code: str) -> str:
     """Returns the encoding that Windows had for a language before Unicode."""
-    return _value_for(base_language(code), _CODE_PAGES, "CP1252")
+    language, script, _, usual = _subtags(code)
+    if language in CHINESE and ((script or usual) == "hant" or (language == "yue" and script != "hans")):
+        return "CP950"
+    if language == "sr" and script == "latn":
+        return "CP1250"
+    return _value_for(language, _CODE_PAGES, "CP1252")
+
+
+def is_right_to_left(code: str) -> bool:
+    """Returns whether a language is written from right to left, in the script that the code names or the usual one."""
+    language, script, *_ = _subtags(code)
+    return script in _RIGHT_TO_LEFT_SCRIPTS.split() if script else language in _RIGHT_TO_LEFT.split()
 
 
 def plural_categories(code: str) -> list[str]:

@@ -134,8 +134,10 @@ class MarkedText:
             if token.kind == "text" and any(len(edge) == 2 and not _SPACE.search(edge) for edge in edges):
                 kept += [(start + a, start + b) for a, b, _ in protected.spans(_SPACE.sub(" ", token.text))]
         self.protected: list[ProtectedSpan] = []
+        kept.sort()
         for start, stop in (line.span() for line in _LINE.finditer(source)):
-            others = [(a - start, b - start) for a, b in kept if start <= a and b <= stop]
+            inside = kept[bisect_left(kept, (start, start)) : bisect_left(kept, (stop, stop))]
+            others = [(a - start, b - start) for a, b in inside if b <= stop]
             spans = protected.spans(source[start:stop], others)
             self.protected += [ProtectedSpan(start + a, start + b, kind) for a, b, kind in spans]
 

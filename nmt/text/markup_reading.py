@@ -76,7 +76,7 @@ _ATTRIBUTE_OR_PROGRAM = re.compile(f"{_PROGRAM}|{_ATTRIBUTE}", re.DOTALL | re.AS
 _ATTRIBUTES = rf"(?:\s|/(?!>)|{_PROGRAM}|{_ATTRIBUTE})*+"
 _TAG = rf"[^\s/>]*+)(?P<attributes>{_ATTRIBUTES})(?P<empty>/?)(?P<last>>|\Z)"
 _HTML = re.compile(
-    rf"<!--(?:-?>|.*?--!?>|.*)|<!\[CDATA\[.*?\]\]>|<\?(?:php\b|=).*?(?:\?>|\Z)|<%.{{0,9999}}?%>"
+    rf"<!--(?:-?>|.*?--!?>|.*)|<!\[CDATA\[(?:(?!<!\[CDATA\[).)*?\]\]>|<\?(?:php\b|=).*?(?:\?>|\Z)|<%.{{0,9999}}?%>"
     rf"|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)"
     rf"|<(?P<literal>{_LITERAL})(?=[\s>])(?P<attributes>{_ATTRIBUTES})>.*?(?:</(?P=literal)(?=[\s/>])[^>]*+(?:>|\Z)|\Z)"
     rf"|<(?P<end>/?)(?P<name>[a-z]{_TAG}",

@@ -9,7 +9,7 @@ import numpy as np
 
 from nmt.text.codec import TextCodec
 from nmt.text.directions import Direction
-from nmt.text.languages import WITHOUT_SPACES, base_language
+from nmt.text.languages import base_language, has_spaces
 from nmt.text.protected import ProtectedSpan, Span, is_inside
 from nmt.text.words import is_blank
 
@@ -22,14 +22,13 @@ def sentence_spans(line: str, lang: str, protected: Sequence[ProtectedSpan]) -> 
     """
     import sentencex  # takes 10 ms, and many commands need no sentences
 
-    language = base_language(lang)
-    has_spaces = language not in WITHOUT_SPACES
+    language, spaces = base_language(lang), has_spaces(lang)
     spans, start, position = list[Span](), 0, 0
     # sentencex fails where a no-break space stands between a capital and a full stop.
     for segment in sentencex.segment(language, re.sub(r"[^\S ](?=\.)", " ", line)):
         position += len(segment)
         last = line[position - 1 : position]
-        is_edge = last.isspace() or not (has_spaces or last.isascii())
+        is_edge = last.isspace() or not (spaces or last.isascii())
         if position == len(line) or (is_edge and not is_inside(protected, position)):
             text = line[start:position]
             if not is_blank(text):
@@ -42,13 +41,16 @@ def gaps_between(line: str, spans: Sequence[Span], *, spaces: bool) -> list[str]
     """Returns what stands between the translations of sentences: the spaces of the line, or a space where it has none.
 
     Args:
-        spaces: whether spaces separate the words of the target language.
+        spaces: whether spaces separate the words of the target language. If not, only line breaks stay.
     """
-    return [(line[stop:start] or " ") if spaces else "" for (_, stop), (start, _) in pairwise(spans)]
+    gaps = (line[stop:start] for (_, stop), (start, _) in pairwise(spans))
+    return [(gap or " ") if spaces else "\n" * gap.count("\n") for gap in gaps]
 
 
 # Punctuation at the end of a text, and a full stop there that is not that of an ellipsis or an ordinal number
-_END, _STOP = re.compile(r"[.,;:!?…。，；：！？।،؛؟۔]\W*$"), re.compile(r"(?<=[^\s.\d])[.。।](?=[\"'“”‘’«»)\]]*$)")
+_STOPS = ".。｡．।॥۔։።။\u17d4།"
+_END = re.compile(rf"[{_STOPS},;:!?…，；：！？،؛؟፣፧፨၊៕]\W*$")
+_STOP = re.compile(rf"(?<=[^\s.\d])[{_STOPS}](?=[\"'“”‘’«»)\]]*$)")
 
 
 def without_added_stop(source: str, translation: str, target_lang: str) -> str:
@@ -58,7 +60,7 @@ def without_added_stop(source: str, translation: str, target_lang: str) -> str:
 
 
 # How a part of a long sentence ends, if possible.
-_SENTENCE_END = re.compile(r"[.!?…。！？।۔][\"'”’»)\]]*$")
+_SENTENCE_END = re.compile(rf"[{_STOPS}!?…！？؟፧][\"'”’»)\]]*$")
 
 
 def parts_of_long(codec: TextCodec, ids: Sequence[int], direction: Direction, longest: int) -> list[np.ndarray]:

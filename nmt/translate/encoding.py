@@ -307,7 +307,7 @@ def _from_parts(
     target_lang, tags = unit.direction.target, len(sentence.tags)
     for ranked in zip(*parts, strict=False):
         gap = " " if has_spaces(target_lang) else ""
-        translation = ranked[0] if len(ranked) == 1 else joined(ranked, [gap] * (len(ranked) - 1), target_lang)
+        translation = ranked[0] if len(ranked) == 1 else joined(ranked, [gap] * (len(ranked) - 1))
         text, alignment = translation.text, translation.alignment
         if sentence.protected:
             source_of = {j: i - tags for i, j in alignment or () if i >= tags}

@@ -350,7 +350,8 @@ def _with_doubts(tokens: Iterable[Token], translations: Sequence[Translation], d
                 if end > start:
                     yield token.cut(start, end)._replace(role=role)
                 start, role = end, new_role
-        yield token.cut(start)._replace(role=role) if start else token._replace(role=role)
+        # Some tokens are known by their identity.
+        yield token.cut(start)._replace(role=role) if start or role != token.role else token
 
 
 def _joined_line(line: str, pairs: Sequence[tuple[Sentence, Translation]], target_lang: str) -> Translation:
@@ -364,10 +365,10 @@ def _joined_line(line: str, pairs: Sequence[tuple[Sentence, Translation]], targe
         moved = [(i if i < tags else first + i, j) for i, j in translation.alignment or ()]
         translations.append(translation if translation.alignment is None else translation._replace(alignment=moved))
         spans.append((sentence.start, sentence.start + len(sentence.text)))
-    return joined(translations, gaps_between(line, spans, spaces=has_spaces(target_lang)), target_lang)
+    return joined(translations, gaps_between(line, spans, spaces=has_spaces(target_lang)))
 
 
-def joined(translations: Sequence[Translation], gaps: Sequence[str], target_lang: str) -> Translation:
+def joined(translations: Sequence[Translation], gaps: Sequence[str]) -> Translation:
     """Returns translations of consecutive text as one, whose alignment counts all its words.
 
     Args:
@@ -377,9 +378,8 @@ def joined(translations: Sequence[Translation], gaps: Sequence[str], target_lang
     words = 0
     for translation, gap in zip(translations, [*gaps, " "], strict=False):
         alignment += [(source, words + target) for source, target in translation.alignment or ()]
-        # Without spaces, the last word of a part and the first one of the next are one. A no-break space joins words.
-        words += max(0, len(RAW_WORD.findall(translation.text)) - (not has_spaces(target_lang)))
-        words -= bool(RAW_WORD.fullmatch(gap))
+        # Without a gap, the last word of a part and the first one of the next are one. A no-break space joins words.
+        words += max(0, len(RAW_WORD.findall(translation.text)) - (not gap or bool(RAW_WORD.fullmatch(gap))))
     return Translation(
         "".join(chain.from_iterable(zip((t.text for t in translations), [*gaps, ""], strict=False))),
         sum(translation.score for translation in translations),

@@ -408,6 +408,13 @@ def test_pairs_with_low_scores_are_left_out(tmp_path: Path, name: str, data: str
     assert read(write(tmp_path / name, data.encode()), columns=columns, least_score=0.8) == ([("c", "d")], left_out)
 
 
+def test_scores_stand_beside_translations_of_json(tmp_path: Path) -> None:
+    records = [({"en": "A", "de": "b"}, 0.1), ({"en": "c", "de": "d", "fr": None}, 0.9)]
+    lines = "".join(json.dumps({"translation": texts, "score": score}) + "\n" for texts, score in records)
+    path = write(tmp_path / "t.jsonl", lines.encode())
+    assert read(path, least_score=0.5) == ([("c", "d")], {"with a score below 0.5": 1})
+
+
 def test_units_of_tmx_with_low_scores_are_left_out(tmp_path: Path) -> None:
     unit = '<tu>{}<tuv xml:lang="en"><seg>A</seg></tuv><tuv xml:lang="de"><seg>b</seg></tuv></tu>'
     scores = [f'<prop type="x-note">1</prop><prop type="x-score">{score}</prop>' for score in (0.7, 0.8)]

@@ -157,8 +157,8 @@ def test_a_line_of_characters_that_cannot_be_seen_is_blank(line: str) -> None:
 
 def test_words_of_parts_end_at_ascii_white_space() -> None:
     parts = [Translation(text, 0.0, [], [], alignment=((0, 0),)) for text in ("10\u00a0000 Euro", "mehr")]
-    assert joined(parts, [" "], "de").alignment == [(0, 0), (0, 2)]
-    assert joined(parts, [""], "ja").alignment == [(0, 0), (0, 1)]
+    assert joined(parts, [" "]).alignment == [(0, 0), (0, 2)]
+    assert joined(parts, [""]).alignment == [(0, 0), (0, 1)]
     assert codec().target_segments("10\u00a0000 Euro", ["▁10", "▁000", "▁Euro"], "de") == (
         ["10\u00a0000", " Euro"],
         [0, 0, 1],
