@@ -1,7 +1,8 @@
-"""Locks of folders, which the operating system releases if the process that holds them ends."""
+"""Locks of files and folders, which the operating system releases if the process that holds them ends."""
 
 import fcntl
 import math
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ def locked(path: Path, busy: str, advice: str, *, patience: float = 0.0, shared:
     with file:
         try:
             _acquire(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, busy, patience)
+            if not os.fstat(file.fileno()).st_nlink:  # its last holder has removed the file
+                raise BusyError(busy)
         except OSError as error:  # the file system has no locks
             console.warn_once(f"{path.parent} cannot be locked ({error.strerror}); run only one process there")
         yield

@@ -1,4 +1,4 @@
-"""Beam search (paper §6.1) over a step function, with diverse groups (Vijayakumar et al. 2016). It knows no model.
+"""Beam search (paper §6.1) over a step function, with diverse groups (Vijayakumar et al. 2016), for any model.
 
 Shapes: see docs/architecture.md; B sentences or groups still being searched, W hypotheses of each, R = B·W rows,
 T tokens so far, V vocabulary, C candidates, E ended hypotheses, X sentences, of which one group is handled.

@@ -1,4 +1,4 @@
-"""Sampling over a step function. It knows no model.
+"""Sampling over a step function, for any model.
 
 The token at a position is the inverse of the cumulative distribution at a uniform random number. That number depends on
 the seed, the sentence's stream, the number of the sample and the position alone, so samples are the same for any batch.

@@ -48,7 +48,8 @@ class TrainingLoop:
         self.skipped = SkippedUpdates(training)
         self.log = TrainingLog(training, folder)
         self._writer = ThreadPoolExecutor(1, "nmt-writer")
-        self._writes, self._copied_update = deque[Future[None]](), -1  # which are under way, and their update
+        self._writes = deque[Future[None]]()  # of files that are being written
+        self._copied_update = -1  # whose weights were copied last
         # A training state is due from these `seconds` of the counters on, and after a new best.safetensors, so
         # that training hardly ever resumes before the update of that file.
         self._state_due, self._best_is_new = 0.0, False
@@ -253,7 +254,10 @@ class TrainingLoop:
         if snapshots and not is_made:
             remove_partial_files(folder, (AVERAGE,))
             save_checkpoint(average_checkpoints(snapshots), path)
-            console.info(f"saved {path}, the average of the last checkpoints")
+            averaged_count = console.counted(len(snapshots), "checkpoint")
+            console.info(f"saved {path}, the average of the last {averaged_count}")
+            if last and len(snapshots) < last:
+                console.warn(f"--average-last is {last}, but there are only {averaged_count}; lower --save-updates")
         if path.exists() and not (is_made and CALIBRATIONS in read_provenance(path)):
             calibrate_checkpoint(self.training, path, is_timed=self.clock is not None)
 

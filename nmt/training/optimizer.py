@@ -83,7 +83,7 @@ class Optimizer:
     In fp16, whose range is too small for many gradients, the loss is multiplied by a scale that adapts to the
     largest value that does not overflow (Micikevicius et al. 2018). All ranks have the same scale, because it
     depends on whether updates were skipped, which all ranks agree on. (`torch.amp.GradScaler` would look for
-    overflows in another pass over all gradients, in fp16 only, and knows only optimisers of torch.)
+    overflows in another pass over all gradients, in fp16 only, and works with optimisers of torch alone.)
 
     Args:
         matrices: the weights that Muon changes, with the numbers of rows of the matrices in each.

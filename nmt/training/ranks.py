@@ -113,6 +113,16 @@ class World:
         if self.control is not None:
             dist.barrier(self.control)
 
+    def end(self) -> None:
+        """Waits until the main rank has ended its work, however long that takes. Each rank calls it once."""
+        if self.store is None:
+            return
+        if self.is_main:
+            self.store.set("ended", "")
+        else:
+            self.store.wait(["ended"], timedelta(days=365))
+        self.barrier()
+
     def require_same(self, facts: Mapping[str, Any]) -> None:
         """Checks that all ranks have the same facts."""
         facts_by_rank = self.gather(dict(facts))
@@ -159,6 +169,8 @@ def join_ranks(config: TrainConfig, *, saves: bool) -> Iterator[Rank]:
     stopping = "stopping as soon as the state is saved" if saves else "stopping; nothing is saved"
     signals = StopSignals(lambda: console.info(f"{stopping}; a second signal stops at once"))
     if not is_rank():
+        if config.reduce_precision != "fp32":
+            console.warn("--reduce-precision has no effect with one process; leave it out")
         with signals as stop:
             yield Rank(World(), set_up(config), stop)
         return
@@ -171,7 +183,7 @@ def join_ranks(config: TrainConfig, *, saves: bool) -> Iterator[Rank]:
     with signals as stop:
         try:
             yield Rank(world, runtime, stop)
-            world.barrier()
+            world.end()
         except StoppedError:
             raise
         except BaseException as error:  # the group is not destroyed, because that could wait forever for other ranks

@@ -70,7 +70,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
         json.dumps(record, allow_nan=False)  # a page could not show an infinite number
         numbers = [record[name] for name in _NUMBERS.get(record["kind"], ())]
         is_whole = isinstance(record["update"], int) and all(n is None or math.isfinite(n) for n in numbers)
-    except (LookupError, TypeError, ValueError, RecursionError):
+    except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
         return None
     return record if is_whole else None
 
@@ -137,13 +137,15 @@ def without_improvement(validations: Sequence[Scores], metrics: Sequence[str], m
     """Returns the number of validations since any of the metrics has improved.
 
     A metric has improved if its score is more than `min_delta` better than at its last improvement, or if the
-    score is equal and the loss is better. BLEU, for example, is 0 in the first validations.
+    score is equal and the loss is better. BLEU, for example, is 0 in the first validations. Validations that computed
+    none of the metrics do not count.
     """
     references: dict[str, tuple[float, float]] = {}
     count = 0
     for scores in validations:
-        count += 1
-        for metric in metrics:
+        computed = [metric for metric in metrics if getattr(scores, metric.replace("-", "_")) is not None]
+        count += bool(computed)
+        for metric in computed:
             score, loss = scores.quality(metric)
             best_score, best_loss = references.get(metric, (-math.inf, -math.inf))
             if metric not in references or score > best_score + min_delta or (score == best_score and loss > best_loss):

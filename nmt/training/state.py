@@ -63,7 +63,7 @@ _LARGE = 2**28
 
 
 class Training:
-    """A training before its first update. The first weights depend only on the model and the seed.
+    """A training: model, loss, optimiser and progress. Without --init-from, its first weights depend on the seed alone.
 
     Attributes:
         data, model_config, world, runtime: what stays the same.
@@ -86,7 +86,8 @@ class Training:
         sizes = model_config.heads, model_config.d_k, runtime.device, model_config.attention_dropout
         if obstacle is None and (obstacle := obstacle_to_kernel(*sizes)) and not config.compile:
             console.warn(f"training is slower here than it could be: {obstacle}")
-        world.require_same({"packing": obstacle or "works"})  # otherwise they would cut an update in different ways
+        # Otherwise they would cut an update in different ways. Obstacles may name temporary files.
+        world.require_same({"packing": "does not work" if obstacle else "works"})
         self.packs = obstacle is None
         self.hardware = f"{runtime.name}, {runtime.precision}" + ", attention without padding" * self.packs
         torch.manual_seed(config.seed)

@@ -16,6 +16,7 @@ from nmt.data.batching import PLAN_VERSION, UpdatePlan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
 from nmt.errors import MemoryRanOutError, NmtError, OptionError, StoppedError, importing
+from nmt.files import identity
 from nmt.model.architectures import parameter_count, training_flops
 from nmt.model.device import device_type
 from nmt.scoring import METRICS, tokenizer_warning
@@ -75,7 +76,7 @@ def train_in_folder(training: Training, folder: RunFolder, clock: Clock | None =
     except StoppedError as ended:
         if training.world.is_main:
             loop.save_state()
-        training.world.barrier()  # when one rank ends, the launcher ends the others, even one that is saving
+        training.world.end()  # when one rank ends, the launcher ends the others, even one that is saving
         raise StoppedError(f"stopped {outcome()}; start the same command again to resume") from ended
 
 
@@ -149,7 +150,7 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
 def bytes_of_weights(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> int:
     """Returns the memory of the weights, and of gradients, moments and average of those that learn.
 
-    Frozen weights that --init-from has take 16 bits. The rows that pieces added to them are left out.
+    Frozen weights of layers that --init-from has take 16 bits. The rows that pieces added to them are left out.
     """
     model, codec = model_config, data.codec
     # The two moments of Adam or the one of Muon.
@@ -167,7 +168,7 @@ def bytes_of_weights(data: DataFolder, model_config: ModelConfig, config: TrainC
 
 def check_save_dir(data: DataFolder, config: TrainConfig) -> None:
     """Raises NmtError if the training would write to the data folder."""
-    if Path(config.save_dir).resolve() == data.path.resolve():
+    if identity(config.save_dir) == identity(data.path):
         raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
 
 
@@ -214,8 +215,11 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
         kept = min(max(config.keep_checkpoints, config.average_last or 0), int(updates / every) + 1)
         moments = training.optimizer.moment_bytes + training.average_bytes
-        checkpoint, training_state = ((WEIGHT_BYTES * training.parameters + n) / 2**20 for n in (0, moments))
-        disk = (kept + best + (config.average_last is not None)) * checkpoint + STATES_KEPT * training_state
+        # With --lora, snapshots have only the weights that learn, and so have training states of frozen weights.
+        whole, learned = (WEIGHT_BYTES * count / 2**20 for count in (training.parameters, training.learned))
+        checkpoint = learned if config.lora else whole
+        training_state = (learned if training.base else whole) + moments / 2**20
+        disk = kept * checkpoint + (best + (config.average_last is not None)) * whole + STATES_KEPT * training_state
         states = 1 + seconds * updates / (60 * config.save_minutes)
         saving = updates / every * seconds_to_copy(snapshot_of, training)
         saving += states * seconds_to_copy(training_state_of, training)

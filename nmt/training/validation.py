@@ -1,11 +1,10 @@
 """Computes loss and metrics of each direction on the validation set; the ranks share the work. Also calibrates."""
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -34,14 +33,6 @@ _LINES, _SAMPLES = 100, 8
 _CALIBRATION_LINES, _CALIBRATION_LINES_EACH, _UPDATES_PER_LINE = 1000, 150, 5
 
 
-class Line(NamedTuple):
-    """A line of the validation set that is translated."""
-
-    direction: Direction
-    source: str
-    reference: str
-
-
 @torch.no_grad()
 def validate(training: Training) -> Validation:
     """Returns the result of a validation on all ranks; leaves the model in training mode.
@@ -55,27 +46,30 @@ def validate(training: Training) -> Validation:
     translates, share = training.config.translates, None
     most = training.config.valid_lines or (_LINES if training.data.codec.config.languages else sys.maxsize)
     few = max(1, _SAMPLES // len(training.data.directions("valid")))
-    lines = _lines(training, most if translates else few) if translates or is_last else []
+    units, references = _lines(training, most if translates else few) if translates or is_last else ([], [])
     with training.average.in_use(), suppress(StoppedError):
-        rank_lines = lines[training.world.rank :: training.world.size]
-        best = _translations(training, training.loss.model, rank_lines, "translating the validation set")
+        rank_units = units[training.world.rank :: training.world.size]
+        best = _translations(training, training.loss.model, rank_units, "translating the validation set")
         share = _losses(training), [translation.text for translation in best]
     training.loss.train()
     training.world.end_together(share is None)
     assert share
     losses, translations = zip(*training.world.gather(share), strict=True)
-    output = [""] * len(lines)
+    output = [""] * len(units)
     for rank, translated in enumerate(translations):
         output[rank :: len(translations)] = translated
+    pairs_of = defaultdict[Direction, list[dict[str, str]]](list)
+    for unit, reference, text_of_unit in zip(units, references, output, strict=True):
+        pairs_of[unit.direction].append({"source": unit.source, "reference": reference, "output": text_of_unit})
     text, directions = training.data.codec.config, training.data.directions("valid")
     metrics = [metric for metric in training.config.valid_metric if metric != "nll"]
     scores, signatures, samples = dict[str, Scores](), dict[str, None](), list[dict[str, str]]()
     for direction, *rank_losses in zip(directions, *losses, strict=True):
         nll = sum(total for total, _ in rank_losses) / sum(tokens for _, tokens in rank_losses)
-        pairs = [pair for pair in zip(lines, output, strict=True) if pair[0].direction == direction]
+        pairs = pairs_of[direction]
         config = ScoreConfig(lowercase=text.lowercase, target_lang=direction.target)
-        references, outputs = [line.reference for line, _ in pairs], [translation for _, translation in pairs]
-        computed = corpus_scores(outputs, [references], metrics, config) if metrics else []
+        outputs, own_references = ([pair[name] for pair in pairs] for name in ("output", "reference"))
+        computed = corpus_scores(outputs, [own_references], metrics, config) if metrics else []
         metric_scores = dict(zip(metrics, computed, strict=True))
         values = {metric.replace("-", "_"): score.score for metric, score in metric_scores.items()}
         scores[str(direction)] = Scores(training.counters.update, nll, **values)
@@ -83,9 +77,7 @@ def validate(training: Training) -> Validation:
         # A few translations for metrics.jsonl.
         step = -(-len(pairs) // max(1, _SAMPLES // len(directions))) or 1
         direction_field = {"direction": str(direction)} if text.languages else {}
-        for line, translation in pairs[::step]:
-            sample = {"source": line.source, "reference": line.reference, "output": translation}
-            samples.append(sample | direction_field)
+        samples += [pair | direction_field for pair in pairs[::step]]
     names = ["nll", *(metric.replace("-", "_") for metric in metrics)]
     means = {name: sum(getattr(each, name) for each in scores.values()) / len(scores) for name in names}
     mean = Scores(training.counters.update, **means)
@@ -118,22 +110,23 @@ def _losses(training: Training) -> list[tuple[float, int]]:
     return losses
 
 
-def _lines(training: Training, most: int) -> list[Line]:
-    """Returns at most `most` lines of each direction, at even distances."""
-    lines = list[Line]()
+def _lines(training: Training, most: int) -> tuple[list[Unit], list[str]]:
+    """Returns at most `most` lines of each direction, at even distances, and their references."""
+    units, references = list[Unit](), list[str]()
     for direction in training.data.directions("valid"):
         source, reference = training.data.raw_lines("valid", direction)
         count = min(most, len(source))
-        lines += [Line(direction, source[i], reference[i]) for i in (n * len(source) // count for n in range(count))]
-    return lines
+        indices = [n * len(source) // count for n in range(count)]
+        units += [Unit(source[i], direction=direction) for i in indices]
+        references += [reference[i] for i in indices]
+    return units, references
 
 
-def _translations(training: Training, model: Transformer, lines: Sequence[Line], task: str) -> list[Translation]:
+def _translations(training: Training, model: Transformer, units: Sequence[Unit], task: str) -> list[Translation]:
     """Returns the translation of each line by a model. Raises StoppedError if this rank was asked to stop."""
-    if not lines:
+    if not units:
         return []
     translator = Translator(PyTorchEngine([model], training.data.codec, training.runtime))
-    units = list(map(_unit, lines))
     with console.Progress(task, len(units), "sentence", summary=False) as progress:
 
         def advance(sentences: int) -> None:
@@ -141,10 +134,6 @@ def _translations(training: Training, model: Transformer, lines: Sequence[Line],
             progress.advance(sentences)
 
         return [best for best, *_ in translator.hypotheses(units, SearchConfig(), advance)]
-
-
-def _unit(line: Line) -> Unit:
-    return Unit(line.source, direction=line.direction)
 
 
 def calibrate_checkpoint(training: Training, path: Path, *, is_timed: bool) -> None:
@@ -155,12 +144,12 @@ def calibrate_checkpoint(training: Training, path: Path, *, is_timed: bool) -> N
     """
     is_single = len(training.data.directions("valid")) == 1
     most = training.config.valid_lines or (_CALIBRATION_LINES if is_single else _CALIBRATION_LINES_EACH)
-    lines = _lines(training, min(most, training.counters.update // _UPDATES_PER_LINE) if is_timed else most)
-    if max(Counter(line.direction for line in lines).values(), default=0) < LEAST_LINES:
+    units, references = _lines(training, min(most, training.counters.update // _UPDATES_PER_LINE) if is_timed else most)
+    if max(Counter(unit.direction for unit in units).values(), default=0) < LEAST_LINES:
         return
     try:
-        best = _translations(training, build_model(load_checkpoint(path), path), lines, "calibrating")
-        translated = zip(map(_unit, lines), best, (line.reference for line in lines), strict=True)
+        best = _translations(training, build_model(load_checkpoint(path), path), units, "calibrating")
+        translated = zip(units, best, references, strict=True)
         for calibration in calibrate([str(path)], validity(EngineConfig(), SearchConfig()), translated):
             console.info(f"{path}: {calibration}")
     except NmtError as error:

@@ -195,6 +195,9 @@ def test_names_of_files_in_forms(server: Server, disposition: bytes, kind: str, 
         assert re.fullmatch(
             f"{server.address}download_file/[0-9a-f]{{64}}.{name}.de.txt", answer.json["translatedFileUrl"]
         )
+    proxied = {"Content-Type": kind, "X-Forwarded-Proto": "https"}
+    answer = server.send("POST", "/translate_file", form(disposition), Authorization="", **proxied)
+    assert answer.json["translatedFileUrl"].startswith("https://")
 
 
 @pytest.mark.parametrize("body, kind", [
@@ -203,6 +206,8 @@ def test_names_of_files_in_forms(server: Server, disposition: bytes, kind: str, 
     (form(b'form-data; name="file"; filename="a.txt"'), "multipart/form-data; boundary=z"),
     (form(b'form-data; name="file"; filename="a.txt"'), "multipart/form-data"),
     (form(b'form-data; name="file"; filename="a.txt"'), "multipart/mixed; boundary=x-y"),
+    (form(b'form-data; name="file"; filename="a.txt"'), "multipart/form-data; boundary*=idna''x-y"),
+    (b"a&" * 20_000, "application/x-www-form-urlencoded"),
 ])  # fmt: skip
 def test_forms_without_a_file(server: Server, body: bytes, kind: str) -> None:
     answer = server.send("POST", "/translate_file", body, **{"Content-Type": kind})

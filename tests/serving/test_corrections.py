@@ -136,6 +136,20 @@ def test_spaces_of_corrections_that_an_earlier_version_has_stored_do_not_reach_t
     assert Corrections(str(tmp_path / "kept.jsonl"), 1).pairs(("en", "de")) == [("a", "b")]
 
 
+def test_the_latest_correction_is_the_last_pair_also_if_its_sentence_had_an_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    for n, (source, target) in enumerate([("3 dogs", "a"), ("4 dogs", "b"), ("3 dogs", "c")]):
+        stored = {**body(source, target), "id": str(n), "time": f"2026-01-0{n + 1}T00:00:00Z"}
+        with path.open("a") as file:
+            file.write(json.dumps(stored, separators=(",", ":")) + "\n")
+    assert Corrections(str(path), 1).pairs(("en", "de")) == [("4 dogs", "b"), ("3 dogs", "c")]
+
+
+def test_a_first_line_that_a_killed_process_has_not_finished_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "kept.jsonl").write_text('{"sou\n')
+    assert Corrections(str(tmp_path / "kept.jsonl"), 1).skipped == 1
+
+
 def test_corrections_are_for_one_direction_also_through_a_third_language(tmp_path: Path) -> None:
     with serving(*two_models(tmp_path), "--device=cpu", "--corrections", tmp_path / "kept.jsonl") as server:
         pair = {"source_lang": "en", "target_lang": "fr"}

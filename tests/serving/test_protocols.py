@@ -123,6 +123,8 @@ def test_the_source_language_is_identified(server: Server, models: list[Path]) -
     assert [one["language"] for one in found] == ["en", "de"]
     assert all(0.9 < one["probability"] <= 1 for one in found)
     assert server.post("/detect", {"source": ""}).json["detected"][0]["language"] in ("de", "en", "fr")
+    (translated,) = server.post("/detect", {"source": "", "target_lang": "fr"}).json["detected"]
+    assert translated["language"] in ("de", "en")  # those that are translated into French
 
 
 def without_detection() -> None:

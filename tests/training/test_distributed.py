@@ -146,8 +146,7 @@ def computes_on(device: str) -> None:
 
 
 @pytest.mark.parametrize(("differs", "difference"), [
-    (partial(cannot_pack, None), "packing (works instead of it needs a GPU and bf16)"),
-    (partial(cannot_pack, "there is no gcc"), "packing (there is no gcc instead of it needs a GPU and bf16)"),
+    (partial(cannot_pack, None), "packing (works instead of does not work)"),
     (partial(is_version, "0.0"), "the version of nmt (0.0 instead of "),
     (partial(plans_as, 0), "the plan of updates (0 instead of "),
     (partial(computes_on, "meta"), "device (meta instead of cpu)"),

@@ -59,6 +59,8 @@ def test_missing_improvement_is_counted(validations: list[Scores], min_delta: fl
 def test_one_of_several_metrics_that_improves_is_enough() -> None:
     validations = [Scores(1, 5.0, 10.0), Scores(2, 4.0, 9.0), Scores(3, 4.5, 11.0), Scores(4, 4.5, 11.0)]
     assert without_improvement(validations, ["bleu"], 0.0) == 1
+    without_bleu = [Scores(update, nll=2.0) for update in range(1, 9)]  # of a training that then asked for BLEU
+    assert without_improvement([*without_bleu, *validations], ["bleu"], 0.0) == 1
     assert [without_improvement(validations[:n], ["nll", "bleu"], 0.0) for n in (1, 2, 3, 4)] == [0, 0, 0, 1]
 
 
