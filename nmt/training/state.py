@@ -51,7 +51,7 @@ class Counters:
 
 
 # The beginnings of the names of the weights in each group of --freeze.
-_GROUPS = {
+FROZEN_WEIGHTS = {
     "embeddings": ("source_embedding.", "target_embedding.", "source_positions.", "target_positions.", "output_bias"),
     "encoder": ("encoder.", "encoder_norm."),
     "decoder": ("decoder.", "decoder_norm."),
@@ -99,7 +99,7 @@ class Training:
             return_freed_memory()
         for name, weight in model.named_parameters():
             learns_anyway = self.base and (name.endswith(".added") or name == "output_bias")
-            if not learns_anyway and any(name.startswith(_GROUPS[group]) for group in config.freeze):
+            if not learns_anyway and any(name.startswith(FROZEN_WEIGHTS[group]) for group in config.freeze):
                 weight.requires_grad_(False)
         if not any(weight.requires_grad for weight in model.parameters()):
             raise NmtError("--freeze leaves no weights to train; leave out one of its values")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import nmt
@@ -17,7 +17,7 @@ from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
 from nmt.errors import MemoryRanOutError, NmtError, OptionError, StoppedError, importing
 from nmt.files import identity
-from nmt.model.architectures import parameter_count, training_flops
+from nmt.model.architectures import parameter_count, training_flops, weight_shapes
 from nmt.model.device import device_type
 from nmt.scoring import METRICS, tokenizer_warning
 from nmt.training.clock import Clock
@@ -27,7 +27,7 @@ from nmt.training.loop import TrainingLoop
 from nmt.training.ranks import Rank, join_ranks
 from nmt.training.run_folder import STATES_KEPT, RunFolder
 from nmt.training.snapshots import has_room_for_copies, resume, snapshot_of, training_state_of
-from nmt.training.state import Training
+from nmt.training.state import FROZEN_WEIGHTS, Training
 from nmt.training.update import Interval, endless_updates, fit_memory, plan_epoch, train_update
 
 # The dry run measures at most so many updates, for about so many seconds, unless a single micro-batch takes longer.
@@ -150,7 +150,7 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
 def bytes_of_weights(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> int:
     """Returns the memory of the weights, and of gradients, moments and average of those that learn.
 
-    Frozen weights of layers that --init-from has take 16 bits. The rows that pieces added to them are left out.
+    With --lora, those of layers that --init-from has take 16 bits. Rows that pieces added to tables are left out.
     """
     model, codec = model_config, data.codec
     # The two moments of Adam or the one of Muon.
@@ -161,9 +161,10 @@ def bytes_of_weights(data: DataFolder, model_config: ModelConfig, config: TrainC
         layers, feed_forward = model.encoder_layers + model.decoder_layers, 2 * (model.d_model + model.d_ff)
         factors = config.lora * (layers * (attention + feed_forward) + model.decoder_layers * attention)
         return 2 * count + copies * WEIGHT_BYTES * factors
-    pieces = len(codec.target) + (0 if codec.config.joint_vocab else len(codec.source))
-    frozen = pieces * model.d_model if config.init_from and "embeddings" in config.freeze else 0
-    return 2 * frozen + copies * WEIGHT_BYTES * (count - frozen)
+    shapes = weight_shapes(model, len(codec.target), 0 if codec.config.joint_vocab else len(codec.source))
+    beginnings = tuple(chain.from_iterable(FROZEN_WEIGHTS[value] for value in config.freeze))
+    frozen = sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(beginnings))
+    return WEIGHT_BYTES * (frozen + copies * (count - frozen))
 
 
 def check_save_dir(data: DataFolder, config: TrainConfig) -> None:
