@@ -27,6 +27,7 @@ from nmt.documents.document import (
 from nmt.errors import NmtError
 from nmt.text.marked import Role, Token
 from nmt.text.markup_reading import text_token, written
+from nmt.text.sentences import FULL_STOPS
 from nmt.text.words import has_letters, is_blank
 
 # Where possible, a line of a cue has at most this many characters, and a cue two lines.
@@ -38,7 +39,7 @@ _TIMES = re.compile(r"\s*-?\d+ ?:[\d:., ]*(?:[-–—][-–— ]*>|→)\s*-?\d+ 
 _NO_CUE = re.compile(r"WEBVTT|NOTE(?!\S)|STYLE\s*$|REGION\s*$")
 _TAG = re.compile(r"(<(/?)([a-zA-Z]\w*+)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
 _TAG_OF_VTT = re.compile(r"(<(/?)([a-zA-Z]\w*+)?[^>]*(?:>|\Z)|\{\\[^{}]*\})")
-_SENTENCE_END = re.compile(r"""[.!?…。｡．！？♪।॥۔؟։።፧။\u17d4།][\s"'»”’)\]]*$""")
+_SENTENCE_END = re.compile(rf"""[{FULL_STOPS}!?…！？♪؟፧][\s"'»”’)\]]*$""")
 # Where text is cut: before a space, unless a dash follows, and in scripts without spaces before any letter.
 _CUT = regex.compile(r" (?![-–—])|(?<![\u1039\u17d2])(?!\p{M})[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff]")
 # What may stand before the mark of a speaker in a line.

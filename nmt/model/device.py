@@ -24,8 +24,8 @@ class Runtime:
 
     Attributes:
         device: the device of all tensors.
-        dtype: the type in which matrix products are computed. Translation on a GPU converts the
-            weights to it, and training converts frozen embeddings.
+        dtype: the type in which matrix products are computed. Translation on a GPU converts the weights to
+            it, and training converts frozen embeddings.
     """
 
     device: torch.device

@@ -102,7 +102,8 @@ class Service:
             languages = [likeliest for likeliest, *_ in await self.detections(texts)]
         else:
             check_text(texts, self.config)
-            paths = [self.catalog.detected_path(text, None, body.target_lang) for text in texts]
+            detected_path, target_lang = self.catalog.detected_path, body.target_lang
+            paths = await asyncio.to_thread(lambda: [detected_path(text, None, target_lang) for text in texts])
             languages = [likeliest for likeliest, _ in paths]
         return {"detected": [language.model_dump() for language in languages]}
 

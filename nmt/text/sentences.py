@@ -48,9 +48,9 @@ def gaps_between(line: str, spans: Sequence[Span], *, spaces: bool) -> list[str]
 
 
 # Punctuation at the end of a text, and a full stop there that is not that of an ellipsis or an ordinal number
-_STOPS = ".。｡．।॥۔։።။\u17d4།"
-_END = re.compile(rf"[{_STOPS},;:!?…，；：！？،؛؟፣፧፨၊៕]\W*$")
-_STOP = re.compile(rf"(?<=[^\s.\d])[{_STOPS}](?=[\"'“”‘’«»)\]]*$)")
+FULL_STOPS = ".。｡．।॥۔։።။\u17d4།"
+_END = re.compile(rf"[{FULL_STOPS},;:!?…，；：！？،؛؟፣፧፨၊៕]\W*$")
+_STOP = re.compile(rf"(?<=[^\s.\d])[{FULL_STOPS}](?=[\"'“”‘’«»)\]]*$)")
 
 
 def without_added_stop(source: str, translation: str, target_lang: str) -> str:
@@ -60,7 +60,7 @@ def without_added_stop(source: str, translation: str, target_lang: str) -> str:
 
 
 # How a part of a long sentence ends, if possible.
-_SENTENCE_END = re.compile(rf"[{_STOPS}!?…！？؟፧][\"'”’»)\]]*$")
+_SENTENCE_END = re.compile(rf"[{FULL_STOPS}!?…！？؟፧][\"'”’»)\]]*$")
 
 
 def parts_of_long(codec: TextCodec, ids: Sequence[int], direction: Direction, longest: int) -> list[np.ndarray]:

@@ -97,6 +97,10 @@ class Scores:
         """The perplexity of a target piece."""
         return perplexity(self.nll)
 
+    def has(self, metric: str) -> bool:
+        """Returns whether the validation computed a metric."""
+        return getattr(self, metric.replace("-", "_")) is not None
+
     def quality(self, metric: str) -> tuple[float, float]:
         """Returns what is larger for a better validation: the score, and for equal scores the negative loss."""
         score = -self.nll if metric == "nll" else getattr(self, metric.replace("-", "_"))
@@ -143,7 +147,7 @@ def without_improvement(validations: Sequence[Scores], metrics: Sequence[str], m
     references: dict[str, tuple[float, float]] = {}
     count = 0
     for scores in validations:
-        computed = [metric for metric in metrics if getattr(scores, metric.replace("-", "_")) is not None]
+        computed = list(filter(scores.has, metrics))
         count += bool(computed)
         for metric in computed:
             score, loss = scores.quality(metric)

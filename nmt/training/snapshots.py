@@ -165,8 +165,8 @@ def resume(training: Training, folder: RunFolder) -> bool:
         counters.epoch, counters.update_in_epoch = counters.epoch + 1, 0
         training.validations = []
     # Validations that lack the metric by which checkpoints are compared now would count as the worst ones.
-    metric, count = training.config.valid_metric[0].replace("-", "_"), len(training.validations)
-    training.validations = [scores for scores in training.validations if getattr(scores, metric) is not None]
+    metric, count = training.config.valid_metric[0], len(training.validations)
+    training.validations = [scores for scores in training.validations if scores.has(metric)]
     console.info(f"resumed from {path} after update {counters.update:,}")
     if is_main:
         folder.rewind(counters.update, changed=changed or len(training.validations) < count)
