@@ -61,11 +61,11 @@ def speak_as(rank: int) -> None:
 def printing(is_command: bool = True) -> Iterator[None]:
     """Prints messages and progress in the block, as a command does, if `is_command`."""
     global _is_command
-    before, _is_command = _is_command, is_command
+    previous, _is_command = _is_command, is_command
     try:
         yield
     finally:
-        _is_command = before
+        _is_command = previous
 
 
 def prints() -> bool:

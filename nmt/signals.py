@@ -67,8 +67,8 @@ def not_ignored(signums: tuple[signal.Signals, ...]) -> list[signal.Signals]:
 def cleaning_up() -> Iterator[None]:
     """Makes a signal that would end the process raise SystemExit in the block, so that `finally` clauses run."""
     caught = STOPPING if threading.current_thread() is threading.main_thread() else ()
-    before = {signum: signal.getsignal(signum) for signum in caught}
-    handlers = {signum: handler for signum, handler in before.items() if handler in (signal.SIG_DFL, _end_resumably)}
+    previous = {signum: signal.getsignal(signum) for signum in caught}
+    handlers = {signum: handler for signum, handler in previous.items() if handler in (signal.SIG_DFL, _end_resumably)}
 
     def restore() -> None:
         for signum, handler in handlers.items():
@@ -92,11 +92,11 @@ def cleaning_up() -> Iterator[None]:
 @contextmanager
 def held(signums: Iterable[signal.Signals] = STOPPING) -> Iterator[None]:
     """Delays signals until the block ends. Processes that this thread starts within it never receive them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signums)
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, signums)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 class StopSignals:

@@ -65,8 +65,8 @@ class MixedOrder:
 def hash_of(*numbers: int) -> int:
     """Returns a hash of whole numbers, from 0 to 2^64 - 1."""
     mixed = np.uint64(0)
-    for number in numbers:
-        mixed = hashed(mixed + np.uint64(number))
+    for value in numbers:
+        mixed = hashed(mixed + np.uint64(value))
     return int(mixed)
 
 

@@ -41,13 +41,13 @@ class Corpus(NamedTuple):
 
     Attributes:
         prefix: what the user gave.
-        number: of the prefix among those of its flag, from 0.
+        prefix_index: of the prefix among those of its flag, from 0.
         direction: the languages as the model calls them; of copies, the same on both sides.
         paths: of the source and the target file.
     """
 
     prefix: str
-    number: int
+    prefix_index: int
     direction: Direction
     paths: tuple[str, str]
 
@@ -64,8 +64,8 @@ def corpora_of(config: DataConfig, text: TextConfig, flag: str, prefixes: Sequen
         NmtError: a file is missing, or with --languages a prefix has no two files that are asked for.
     """
     corpora: list[Corpus] = []
-    for number, prefix in enumerate(prefixes):
-        before = len(corpora)
+    for index, prefix in enumerate(prefixes):
+        count = len(corpora)
         for source, target in config.pairs:
             stems = [prefix]
             if config.languages is not None:
@@ -74,8 +74,8 @@ def corpora_of(config: DataConfig, text: TextConfig, flag: str, prefixes: Sequen
             for stem in stems[:1]:
                 paths = parallel_paths(stem, source, target)
                 files = str(paths[0]), str(paths[1])
-                corpora.append(Corpus(prefix, number, text.direction(source, target), files))
-        if len(corpora) == before:
+                corpora.append(Corpus(prefix, index, text.direction(source, target), files))
+        if len(corpora) == count:
             names = ", ".join(f"{source}-{target}" for source, target in config.pairs)
             languages = dict.fromkeys(language for pair in config.pairs for language in pair)
             (present, *_) = [f"only {prefix}.{each}, and " for each in languages if has_side(prefix, each)] or [""]
@@ -148,16 +148,16 @@ def warn_of_text(
 
 def _check_alignments(source_path: str, target_path: str, path: str) -> None:
     """Checks each line of a file with the word alignments of a corpus."""
-    for number, (source, target, line) in enumerate(read_rows(source_path, target_path, path), start=1):
+    for line_number, (source, target, line) in enumerate(read_rows(source_path, target_path, path), start=1):
         try:
             alignments = parse_pharaoh(line)
         except ValueError as error:
-            raise NmtError(f"{path}, line {number}: {error}; give links such as 0-0 1-2") from error
+            raise NmtError(f"{path}, line {line_number}: {error}; give links such as 0-0 1-2") from error
         source_words, target_words = len(RAW_WORD.findall(source)), len(RAW_WORD.findall(target))
         for i, j in alignments:
             if i >= source_words or j >= target_words:
                 words = f"{source_words} and {target_words} words, counted from 0 and separated by spaces"
-                problem = f"{path}, line {number} links word {i} to word {j}, but the sentences have {words}"
+                problem = f"{path}, line {line_number} links word {i} to word {j}, but the sentences have {words}"
                 raise NmtError(f"{problem}; align the raw text")
 
 

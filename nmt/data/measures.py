@@ -16,7 +16,7 @@ from nmt.text.words import is_blank
 # Classes of characters. A letter has the class of its script, from _FIRST_SCRIPT on.
 _OTHER, _SPACE, _DIGIT, _CONTROL, _FIRST_SCRIPT = range(5)
 # Letters of scripts that are not in the table share a class. Of languages that are not, all letters count as right.
-_CLASS_OF_SCRIPT = {script: number for number, script in enumerate([*LANGUAGES_OF_SCRIPT, "OTHER"], _FIRST_SCRIPT)}
+_CLASS_OF_SCRIPT = {script: code for code, script in enumerate([*LANGUAGES_OF_SCRIPT, "OTHER"], _FIRST_SCRIPT)}
 # How many characters of English say as much as one of these scripts, for which it is not about 1. Measured on
 # translations of messages of programs, and for Japanese on sentences, too.
 _WIDTHS = {"HANGUL": 2.0, "HIRAGANA": 1.5, "KATAKANA": 1.5, "CJK": 3.0}

@@ -254,7 +254,7 @@ def _merge_training(
             + ("; nmt import huggingface --add-pieces adds them to a model" if can_learn else "")
         )
     meta = replace(_described(split.meta, codec, train, kept), dropped=dropped)
-    weights = [config.weight[corpus.number] if config.weight else 1.0 for corpus in train]
+    weights = [config.weight[corpus.prefix_index] if config.weight else 1.0 for corpus in train]
     weights = [w * (config.copies or 1) if each.is_copy else w for w, each in zip(weights, train, strict=True)]
     if len(set(weights)) == 1 and config.temperature == 1:
         return meta, leaks  # an epoch has each pair once
@@ -343,7 +343,7 @@ class EncodingJob(Job):
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
         rows, (corpus, *_others) = zip(*chunk.units, strict=True)  # a shard is part of one corpus
-        tag = self.config.tag[corpus.number] if self.config.tag else ""
+        tag = self.config.tag[corpus.prefix_index] if self.config.tag else ""
         for pairs in raw_pairs(rows, chunk.first - 1, corpus.direction, tag, self.config.context):
             yield Batch(range(pairs.first + 1, pairs.first + 1 + len(pairs.source)), pairs)
 

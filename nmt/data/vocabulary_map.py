@@ -45,15 +45,19 @@ class VocabularyMap:
             NmtError: the file is not a vocabulary map, or has pieces that the model of `codec` lacks.
         """
         entries: dict[tuple[int, ...], list[int]] = {}
-        for number, line in enumerate(lines, start=1):
+        for line_number, line in enumerate(lines, start=1):
             columns = line.split("\t")
             if len(columns) != 2:
-                problem = f"{path}, line {number} has {len(columns) - 1} tabs instead of one between source and target"
+                problem = (
+                    f"{path}, line {line_number} has {len(columns) - 1} tabs instead of one between source and target"
+                )
                 raise NmtError(f"{problem} pieces; make the file with nmt vocabulary-map")
             pieces = [list(filter(None, column.split(" "))) for column in columns]
             for side, names, subword in (("source", pieces[0], codec.source), ("target", pieces[1], codec.target)):
                 if unknown := [name for name in names if name not in subword]:
-                    problem = f"{path}, line {number} has the {side} piece {unknown[0]!r:.40}, which the model lacks"
+                    problem = (
+                        f"{path}, line {line_number} has the {side} piece {unknown[0]!r:.40}, which the model lacks"
+                    )
                     advice = "make the map from data with the model's vocabulary (nmt preprocess --like)"
                     raise NmtError(f"{problem}; {advice}")
             entries[tuple(codec.source.ids(pieces[0]))] = codec.target.ids(pieces[1])

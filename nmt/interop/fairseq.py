@@ -103,11 +103,11 @@ _VERSION = ["#version:", "0.2"]
 def read_dictionary(path: Path) -> ForeignVocabulary:
     """Returns the ids of a dictionary of fairseq."""
     pieces: dict[str, None] = dict.fromkeys(FIRST_PIECES)
-    for number, line in enumerate(list(read_lines(path)) or [""], start=1):
+    for line_number, line in enumerate(list(read_lines(path)) or [""], start=1):
         piece, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not piece or not count.isdecimal() or piece in pieces:
             wrong = f"{line!r:.80} is not a new piece and a number"
-            raise NmtError(f"{path}, line {number}: {wrong}; give fairseq's dict file")
+            raise NmtError(f"{path}, line {line_number}: {wrong}; give fairseq's dict file")
         pieces[piece] = None
     return ForeignVocabulary((_PAD, _UNK, _EOS, _EOS), dict(enumerate(pieces)), len(pieces))
 
@@ -117,9 +117,9 @@ def read_codes(path: Path) -> bytes:
     merges = [line.strip("\r ").split(" ") for line in "\n".join(read_lines(path)).rstrip("\n").split("\n")]
     version = merges.pop(0) if merges[0][0].startswith("#version") else []
     columns = 3 if merges and len(merges[0]) == 3 else 2
-    for number, merge in enumerate(merges, start=2 if version else 1):
+    for line_number, merge in enumerate(merges, start=2 if version else 1):
         if len(merge) != columns or not all(merge):
-            line = f"{path}, line {number}: {' '.join(merge)!r:.80}"
+            line = f"{path}, line {line_number}: {' '.join(merge)!r:.80}"
             raise NmtError(f"{line} is not a merge of two pieces; give BPE codes")
     if columns == 2 and all(merge[1].isdecimal() for merge in merges):
         raise NmtError(f"{path} has no merges, but is perhaps a dictionary; give BPE codes")

@@ -30,26 +30,26 @@ def extended_checkpoint(path: str, selection: SelectionConfig) -> Checkpoint:
             nothing is to be added.
     """
     checkpoint = load_checkpoint(path, verify=True)
-    text, before = checkpoint.codec.config, checkpoint.codec.target
+    text, old = checkpoint.codec.config, checkpoint.codec.target
     if not text.languages:
         raise NmtError(f"{path} translates {text.in_words} only; train a model of several (nmt preprocess --languages)")
-    if not isinstance(before, Subword) or before.kind != "bpe" or checkpoint.codec.source is not before:
+    if not isinstance(old, Subword) or old.kind != "bpe" or checkpoint.codec.source is not old:
         problem = f"{path} has a vocabulary of the kind {text.subword}, which cannot be extended"
         raise NmtError(f"{problem}; take a model of the kind bpe, or give these options to nmt import huggingface")
     if not selection.add_language and not selection.add_pieces:
         raise NmtError("there is nothing to add; give --add-language or --add-pieces")
     tokens = dict(zip(text.languages, text.language_pieces, strict=True))
-    new_tokens, copied = new_languages(selection.add_language, tokens, before.vocabulary)
-    model, replaced = changed(before.model, control=copied), {token: [origin] for token, origin in copied.items()}
+    new_tokens, copied = new_languages(selection.add_language, tokens, old.vocabulary)
+    model, replaced = changed(old.model, control=copied), {token: [origin] for token, origin in copied.items()}
     if selection.add_pieces:
         model, pieces = with_new_pieces(model, selection, [], Preparer(text, "target").prepare)
         replaced |= pieces
     tokens |= new_tokens
     vocabulary = Subword(model, "bpe")
-    new = vocabulary.vocabulary[len(before) :]
+    new = vocabulary.vocabulary[len(old) :]
     weights = dict(checkpoint.weights)
     for name in {"target_embedding.weight", "output_bias"} & weights.keys():
-        means = [weights[name][before.ids(replaced[piece])].float().mean(0) for piece in new]
+        means = [weights[name][old.ids(replaced[piece])].float().mean(0) for piece in new]
         weights[name] = torch.cat((weights[name], *(mean[None].to(weights[name].dtype) for mean in means)))
     config = replace(text, languages=tuple(tokens), language_pieces=tuple(tokens.values()))
     # These pieces learn in full, whatever stays frozen when the model is tuned.
@@ -106,9 +106,9 @@ def with_new_pieces(
     merged = _merged_pieces(larger, text(selection.add_pieces), count, text(selection.unchanged), names)
     console.info(f"{len(merged):,} new pieces: {console.listed(list(merged))}")
     larger = changed(larger, more=merged)
-    before, after = processor_of(model), processor_of(larger)
+    old, new = processor_of(model), processor_of(larger)
     for file in dict.fromkeys([*selection.unchanged, *selection.pieces_of]):
-        same = [before.encode(line) == after.encode(line) for line in text([file])]
+        same = [old.encode(line) == new.encode(line) for line in text([file])]
         share = f"{sum(same) / max(1, len(same)):.2%} of {len(same):,} lines"
         console.info(f"{file}: {share} have the same pieces as before")
     for piece, parts in merged.items():
@@ -187,14 +187,14 @@ def _merged_pieces(
         scores[union] = worst
         for i in users[union]:
             word, occurrences = words[i]
-            if union not in (before := unions(word)):
+            if union not in (old := unions(word)):
                 continue
             for left, right in pairwise(word):
                 if left + right == union and union not in new:
                     new[union] = replaced[union] = replaced[left] + replaced[right]
             merge(word, scores)
             change = Counter(unions(word))
-            change.subtract(before)
+            change.subtract(old)
             for other, difference in change.items():
                 counts[other] += difference * occurrences
                 users[other].add(i)

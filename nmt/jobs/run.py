@@ -225,9 +225,9 @@ def _opened(path: Path, source: Source, shard_rows: int, settings: Settings, pre
                 (path / name).mkdir(exist_ok=True)
     plan = source.plan(shard_rows, Plan.from_dict(saved["plan"]) if saved else None)
     every: dict[str, Any] = {"--shard-lines": shard_rows, "version of its files": _VERSION}
-    for number, segment in enumerate(plan.segments, start=1):
+    for segment_number, segment in enumerate(plan.segments, start=1):
         for column, read in zip(source.columns, segment, strict=True):
-            name = column if len(plan.segments) == 1 else f"{column} {number}"
+            name = column if len(plan.segments) == 1 else f"{column} {segment_number}"
             every[name] = f"SHA-256 {read.digest[:16]}…"
     now: dict[str, Any] = json.loads(json.dumps(every | dict(settings)))  # tuples become lists
     then = saved.get("settings", now)

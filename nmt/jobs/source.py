@@ -44,7 +44,7 @@ class Shard(NamedTuple):
         start: how many rows of the segment come before it.
         rows: the number of its rows.
         offsets: where it begins in each file of the segment, in bytes of the decompressed text.
-        before: the shard before it in the segment: where it begins in each file, and its rows.
+        previous: the shard before it in the segment: where it begins in each file, and its rows.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Shard(NamedTuple):
     start: int
     rows: int
     offsets: tuple[int, ...]
-    before: tuple[tuple[int, ...], int] | None = None
+    previous: tuple[tuple[int, ...], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class Plan:
         for segment, (file, *_) in enumerate(self.segments):
             for start in range(0, file.lines, self.shard_rows):
                 rows, offsets = min(self.shard_rows, file.lines - start), self.offsets[len(shards)].tolist()
-                before = (shards[-1].offsets, shards[-1].rows) if start else None
-                shards.append(Shard(len(shards), segment, first + start, start, rows, tuple(offsets), before))
+                previous = (shards[-1].offsets, shards[-1].rows) if start else None
+                shards.append(Shard(len(shards), segment, first + start, start, rows, tuple(offsets), previous))
             first += file.lines
         return shards
 
@@ -247,17 +247,17 @@ class Files:
             self._open.close()
             self._segment, self._files = shard.segment, [self._open.enter_context(opened(path)) for path in paths]
         follows = (shard.segment, shard.start) == self._read_to  # then, `unit` has the rows before
-        offsets, before = shard.before if shard.before and self.context and not follows else (shard.offsets, 0)
-        remembered = min(before, self.context)
+        offsets, rows_before = shard.previous if shard.previous and self.context and not follows else (shard.offsets, 0)
+        remembered = min(rows_before, self.context)
         with reading(" or ".join(paths)):
             for file, offset in zip(self._files, offsets, strict=True):
                 file.seek(offset)
-            first = shard.start - before + 1
+            first = shard.start - rows_before + 1
             sides = [decoded_lines(file, path, first) for file, path in zip(self._files, paths, strict=True)]
-            rows = list(islice(zip(*sides, strict=False), before + shard.rows))
-        if len(rows) < before + shard.rows:
+            rows = list(islice(zip(*sides, strict=False), rows_before + shard.rows))
+        if len(rows) < rows_before + shard.rows:
             raise NmtError(f"{' or '.join(paths)} has changed while it was read; start the same command again")
-        numbered = enumerate(rows[before - remembered :], shard.start - remembered + 1)
+        numbered = enumerate(rows[rows_before - remembered :], shard.start - remembered + 1)
         units = [self.unit(row, Place(paths[0], line, shard.segment)) for line, row in numbered]
         self._read_to = shard.segment, shard.start + shard.rows
         return units[remembered:]

@@ -46,12 +46,12 @@ class Chunk(NamedTuple):
 
     Attributes:
         first: the number of the first unit in the whole input, from 1.
-        before: how many of the units before it are in earlier files, which messages do not count.
+        units_before: how many of the units before it are in earlier files, which messages do not count.
     """
 
     first: int
     units: Sequence[Any]
-    before: int = 0
+    units_before: int = 0
 
 
 class Chunks:
@@ -169,7 +169,7 @@ class _Unfinished:
     def outcome(self, job: Job, codec: Any) -> Outcome:
         """Returns the outcome of the chunk when all batches are done, or one is lost."""
         if self.lost:
-            lines = console.listed(sorted({number - self.chunk.before for number in self.lost}))
+            lines = console.listed(sorted({number - self.chunk.units_before for number in self.lost}))
             return Outcome(
                 self.chunk,
                 None,

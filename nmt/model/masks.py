@@ -187,11 +187,11 @@ class Window:
     """Attention to neighbourhoods, one block of queries after the other, so that its cost grows with Q and not Q².
 
     Attributes:
-        before: keys before a block's first query that the block sees.
+        keys_before: keys before a block's first query that the block sees.
         bias_BI1JX: hides those of a block's keys that a query must not see.
     """
 
-    before: int
+    keys_before: int
     bias_BI1JX: Tensor
 
     @classmethod
@@ -200,21 +200,21 @@ class Window:
         blocks = -(-first_BQ.shape[1] // size)
         rest = blocks * size - first_BQ.shape[1]
         first, last = (F.pad(x, (0, rest)).unflatten(1, (blocks, size))[..., None] for x in (first_BQ, last_BQ))
-        before, after = size - 1, (size - 1) // 2
-        starts_I = torch.arange(blocks, device=first.device) * size - before
-        keys_I1X = starts_I[:, None, None] + torch.arange(before + size + after, device=first.device)
+        keys_before, keys_behind = size - 1, (size - 1) // 2
+        starts_I = torch.arange(blocks, device=first.device) * size - keys_before
+        keys_I1X = starts_I[:, None, None] + torch.arange(keys_before + size + keys_behind, device=first.device)
         visible_BIJX = (keys_I1X >= first) & (keys_I1X < last)
         visible_BIJX |= ~visible_BIJX.any(-1, keepdim=True)  # padding sees all, as a softmax over nothing is NaN
-        return cls(before, visible_bias(visible_BIJX)[:, :, None])
+        return cls(keys_before, visible_bias(visible_BIJX)[:, :, None])
 
     def attend(self, q_BHQK: Tensor, k_BHQK: Tensor, v_BHQU: Tensor, function: Callable[..., Tensor]) -> Tensor:
         """Returns `function(q, k, v, bias)` of all blocks, BHQU."""
         sentences, width = q_BHQK.shape[0], q_BHQK.shape[2]
         blocks, _, size, keys = self.bias_BI1JX.shape[1:]
         q = F.pad(q_BHQK, (0, 0, 0, blocks * size - width)).unflatten(2, (blocks, size)).transpose(1, 2)
-        behind = (blocks - 1) * size + keys - self.before - width
+        behind = (blocks - 1) * size + keys - self.keys_before - width
         k, v = (
-            F.pad(x, (0, 0, self.before, behind)).unfold(2, keys, size).permute(0, 2, 1, 4, 3).flatten(0, 1)
+            F.pad(x, (0, 0, self.keys_before, behind)).unfold(2, keys, size).permute(0, 2, 1, 4, 3).flatten(0, 1)
             for x in (k_BHQK, v_BHQU)
         )
         attended = function(q.flatten(0, 1), k, v, self.bias_BI1JX.expand(sentences, -1, -1, -1, -1).flatten(0, 1))

@@ -1,18 +1,18 @@
 // The attention weights of a sentence pair: one kind, one layer, and one or several heads at a time.
 const { kinds, shown } = data;
 const WORD_START = "▁";
-for (const found of Object.values(kinds)) {
-  const bytes = Uint8Array.from(atob(found.weights), c => c.charCodeAt(0)),
+for (const attention of Object.values(kinds)) {
+  const bytes = Uint8Array.from(atob(attention.weights), c => c.charCodeAt(0)),
     view = new DataView(bytes.buffer);
-  found.weights = Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
+  attention.weights = Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
 }
 let { kind } = shown,
   layer = shown.layer - 1,
   heads = new Set([shown.head - 1]),
   chosen = null;
 
-function weight(found, l, h, n, k) {
-  return found.weights[((l * found.heads + h) * found.queries.length + n) * found.keys.length + k];
+function weight(attention, l, h, n, k) {
+  return attention.weights[((l * attention.heads + h) * attention.queries.length + n) * attention.keys.length + k];
 }
 
 function mean(n, k) {
@@ -31,12 +31,12 @@ const headsInWords = () =>
 const shownInWords = () => `${kinds[kind].name}, layer ${layer + 1}, ${headsInWords()}`;
 
 function say(n, k) {
-  const found = kinds[kind],
+  const attention = kinds[kind],
     each =
       heads.size > 1
-        ? ` (${[...heads].map(h => `head ${h + 1}: ${weight(found, layer, h, n, k).toFixed(3)}`).join(", ")})`
+        ? ` (${[...heads].map(h => `head ${h + 1}: ${weight(attention, layer, h, n, k).toFixed(3)}`).join(", ")})`
         : "";
-  $("status").textContent = `${found.queries[n]} → ${found.keys[k]}: ${mean(n, k).toFixed(3)}${each}`;
+  $("status").textContent = `${attention.queries[n]} → ${attention.keys[k]}: ${mean(n, k).toFixed(3)}${each}`;
 }
 
 // Chooses a query, whose weights the sentences and the lines then show; null shows all.
@@ -46,22 +46,22 @@ function choose(n) {
   drawSentences();
   drawLines();
   markRow();
-  const found = kinds[kind];
+  const attention = kinds[kind];
   if (n !== null)
     say(
       n,
-      found.keys.reduce((best, _, k) => (mean(n, k) > mean(n, best) ? k : best), 0),
+      attention.keys.reduce((best, _, k) => (mean(n, k) > mean(n, best) ? k : best), 0),
     );
 }
 
 function drawSentences() {
-  const found = kinds[kind];
-  $("query-name").textContent = found.query_side;
-  $("key-name").textContent = found.key_side;
+  const attention = kinds[kind];
+  $("query-name").textContent = attention.query_side;
+  $("key-name").textContent = attention.key_side;
   const text = piece => (piece.startsWith(WORD_START) ? ` ${piece.slice(1)}` : piece);
   const focused = document.activeElement?.dataset?.query;
   $("query").replaceChildren(
-    ...found.queries.map((piece, n) => {
+    ...attention.queries.map((piece, n) => {
       const made = element("button", { class: n === chosen ? "chosen" : "", "data-query": n }, text(piece));
       for (const event of ["pointerenter", "focus", "click"]) made.addEventListener(event, () => choose(n));
       return made;
@@ -69,7 +69,7 @@ function drawSentences() {
   );
   if (focused !== undefined) document.querySelector(`[data-query="${focused}"]`)?.focus();
   $("key").replaceChildren(
-    ...found.keys.map((piece, k) =>
+    ...attention.keys.map((piece, k) =>
       element(
         "span",
         chosen === null
@@ -84,17 +84,17 @@ function drawSentences() {
 }
 
 function drawControls() {
-  const found = kinds[kind];
+  const attention = kinds[kind];
   $("shown").textContent = shownInWords();
-  $("about").textContent = found.about;
+  $("about").textContent = attention.about;
   $("status").textContent = "";
   $("kind").value = kind;
-  $("layer").replaceChildren(...Array.from({ length: found.layers }, (_, l) => element("option", { value: l }, l + 1)));
+  $("layer").replaceChildren(...Array.from({ length: attention.layers }, (_, l) => element("option", { value: l }, l + 1)));
   $("layer").value = layer;
   const focused = document.activeElement?.dataset?.head;
   $("heads").replaceChildren(
     "head",
-    ...Array.from({ length: found.heads }, (_, h) => {
+    ...Array.from({ length: attention.heads }, (_, h) => {
       const button = element(
         "button",
         {

@@ -5,7 +5,7 @@ const FONT = "12px system-ui, sans-serif";
 let charts = [];
 
 function uplotSeries(line) {
-  const stroke = colour(line.number);
+  const stroke = colour(line.colourIndex);
   const points = { show: line.kind === "valid" || line.xs.length <= 30, size: 5, fill: stroke, stroke };
   const drawn = { stroke, width: 1.5, points, dash: line.kind === "valid" ? [6, 3] : undefined };
   if (!line.smooth) return [drawn];
@@ -17,13 +17,13 @@ function uplotSeries(line) {
 
 // The places on the x-axis of values above the y-axis, without those that are nearer than `gap` to the one before.
 function offScale(line, top, position, gap) {
-  const found = [];
+  const places = [];
   line.ys.forEach((y, i) => {
     if (y === null || y <= top || !inView(line.xs[i])) return;
     const x = position(line.xs[i]);
-    if (!found.length || x - found.at(-1) >= gap) found.push(x);
+    if (!places.length || x - places.at(-1) >= gap) places.push(x);
   });
-  return found;
+  return places;
 }
 
 // Draws a triangle at the upper edge where a line leaves the chart, and a ring around the best validation.
@@ -33,7 +33,7 @@ function drawMarks(u, lines) {
   const top = u.scales.y.max;
   ctx.save();
   for (const line of lines) {
-    ctx.fillStyle = ctx.strokeStyle = colour(line.number);
+    ctx.fillStyle = ctx.strokeStyle = colour(line.colourIndex);
     for (const x of offScale(line, top, x => u.valToPos(x, "x", true), 8 * ratio)) {
       const y = u.bbox.top;
       ctx.beginPath();

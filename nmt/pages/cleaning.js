@@ -1,18 +1,18 @@
-const number = n => n.toLocaleString("en");
+const grouped = n => n.toLocaleString("en");
 const sum = numbers => numbers.reduce((a, b) => a + b, 0);
 const share = (part, whole) => `${(100 * part / Math.max(whole, 1)).toFixed(1)} %`;
 const read = sum(data.corpora.map(corpus => corpus.read));
 const kept = sum(data.corpora.map(corpus => corpus.kept));
 
 function drawFunnel() {
-  $("total").textContent = `${number(kept)} of ${number(read)} pairs were kept (${share(kept, read)}).`;
+  $("total").textContent = `${grouped(kept)} of ${grouped(read)} pairs were kept (${share(kept, read)}).`;
   const rows = [["rule", "dropped", "share", "left", ""]];
   let left = read;
   data.reasons.forEach((reason, i) => {
     const dropped = sum(data.corpora.map(corpus => corpus.dropped[i]));
     left -= dropped;
     const bar = element("span", { class: "share", style: `width: ${100 * left / read}%` });
-    rows.push([reason.name, number(dropped), share(dropped, read), number(left), bar]);
+    rows.push([reason.name, grouped(dropped), share(dropped, read), grouped(left), bar]);
   });
   drawTable($("funnel"), rows, i => i > 0 && i < 4);
 }
@@ -20,7 +20,7 @@ function drawFunnel() {
 function drawCorpora() {
   $("by-corpus").hidden = data.corpora.length < 2;
   const head = ["corpus", "read", "kept", ...data.reasons.map(reason => reason.name)];
-  const rows = data.corpora.map(corpus => [corpus.name, ...[corpus.read, corpus.kept, ...corpus.dropped].map(number)]);
+  const rows = data.corpora.map(corpus => [corpus.name, ...[corpus.read, corpus.kept, ...corpus.dropped].map(grouped)]);
   drawTable($("corpora"), [head, ...rows], i => i > 0);
 }
 
@@ -40,7 +40,7 @@ function histogram({ name, limit, edges, counts }) {
       x: x(edges[i]), y: HEIGHT - height, width: Math.max(x(edges[i + 1]) - x(edges[i]) - 1, 1), height,
       style: `fill: var(${dropped ? "--bad" : "--accent"})`,
     };
-    svg.append(element("rect", bar, element("title", {}, `${edges[i]} to ${edges[i + 1]}: ${number(count)} pairs`)));
+    svg.append(element("rect", bar, element("title", {}, `${edges[i]} to ${edges[i + 1]}: ${grouped(count)} pairs`)));
   });
   const line = { x1: x(limit), x2: x(limit), y1: 0, y2: HEIGHT, style: "stroke: var(--text)", "stroke-dasharray": "4 3" };
   svg.append(element("line", line));

@@ -21,13 +21,13 @@ function style(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function colour(number) {
-  return style(`--colour-${number % COLOUR_COUNT}`);
+function colour(colourIndex) {
+  return style(`--colour-${colourIndex % COLOUR_COUNT}`);
 }
 
 // The mark of the colour of a run or a line.
-function colourKey({ number }) {
-  return element("span", { class: "key", style: `background:${colour(number)}` });
+function colourKey({ colourIndex }) {
+  return element("span", { class: "key", style: `background:${colour(colourIndex)}` });
 }
 
 function svgText(x, y, string, more = {}) {

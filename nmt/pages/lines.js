@@ -71,7 +71,7 @@ function linesOf(spec, isLog) {
   for (const run of data.runs)
     for (const kind of spec.series) {
       if (run.hidden) continue;
-      const whole = { run, kind, name: run.name, number: run.number, best: kind === "valid" ? run.best : null };
+      const whole = { run, kind, name: run.name, colourIndex: run.colourIndex, best: kind === "valid" ? run.best : null };
       addLine(lines, whole, run[kind], spec, isLog);
       for (const direction of kind === "valid" ? directionsOf(run) : [])
         addLine(lines, { ...whole, ...direction, best: null }, run.directions[direction.code], spec, isLog);
@@ -92,7 +92,7 @@ function directionsOf(run) {
   return Object.keys(run.directions).map((code, i) => ({
     code,
     name: `${run.name} ${code}`,
-    number: data.runs.length + run.number + i,
+    colourIndex: data.runs.length + run.colourIndex + i,
   }));
 }
 
@@ -141,19 +141,19 @@ function logTicks(low, high) {
   const decades = Math.log10(high / low),
     digits = decades < 3 ? [1, 2, 5] : [1],
     every = Math.ceil(decades / 8),
-    found = [];
+    ticks = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
-    if (power % every === 0) for (const digit of digits) found.push(+(digit * 10 ** power).toPrecision(6));
-  const inside = found.filter(tick => tick >= low && tick <= high);
+    if (power % every === 0) for (const digit of digits) ticks.push(+(digit * 10 ** power).toPrecision(6));
+  const inside = ticks.filter(tick => tick >= low && tick <= high);
   return inside.length < 3 ? linearTicks(low, high, 5) : inside;
 }
 
 function linearTicks(low, high, wanted, steps = STEPS) {
   const step = steps.find(s => s >= (high - low) / wanted) ?? 10 ** Math.ceil(Math.log10((high - low) / wanted)),
-    found = [];
+    ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-12); i++)
-    found.push(+(i * step).toPrecision(12));
-  return found;
+    ticks.push(+(i * step).toPrecision(12));
+  return ticks;
 }
 
 const xTicks = (low, high, width) =>

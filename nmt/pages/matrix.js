@@ -14,28 +14,28 @@ function mixed(weight) {
 }
 
 function drawMatrix() {
-  const found = kinds[kind],
+  const attention = kinds[kind],
     cell = cellSize(),
     ratio = devicePixelRatio,
     canvas = $("cells");
   $("matrix").style.setProperty("--cell", `${cell}px`);
   $("scale").style.setProperty("--shade", shade());
-  $("columns").replaceChildren(...found.keys.map(piece => element("span", {}, piece)));
+  $("columns").replaceChildren(...attention.keys.map(piece => element("span", {}, piece)));
   $("rows").replaceChildren(
-    ...found.queries.map((piece, n) => {
+    ...attention.queries.map((piece, n) => {
       const made = element("button", { "data-row": n }, piece);
       for (const event of ["focus", "click"]) made.addEventListener(event, () => choose(n));
       return made;
     }),
   );
-  canvas.width = cell * found.keys.length * ratio;
-  canvas.height = cell * found.queries.length * ratio;
-  canvas.style.width = `${cell * found.keys.length}px`;
-  canvas.style.height = `${cell * found.queries.length}px`;
+  canvas.width = cell * attention.keys.length * ratio;
+  canvas.height = cell * attention.queries.length * ratio;
+  canvas.style.width = `${cell * attention.keys.length}px`;
+  canvas.style.height = `${cell * attention.queries.length}px`;
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
-  found.queries.forEach((_, n) =>
-    found.keys.forEach((_, k) => {
+  attention.queries.forEach((_, n) =>
+    attention.keys.forEach((_, k) => {
       context.fillStyle = mixed(mean(n, k));
       context.fillRect(cell * k, cell * n, cell - 1, cell - 1);
     }),
@@ -50,27 +50,27 @@ function markRow() {
 function cellAt(event) {
   const box = $("cells").getBoundingClientRect(),
     cell = cellSize(),
-    found = kinds[kind];
+    attention = kinds[kind];
   const [k, n] = [Math.floor((event.clientX - box.left) / cell), Math.floor((event.clientY - box.top) / cell)];
-  return n >= 0 && k >= 0 && n < found.queries.length && k < found.keys.length ? [n, k] : null;
+  return n >= 0 && k >= 0 && n < attention.queries.length && k < attention.keys.length ? [n, k] : null;
 }
 
 function drawLines() {
-  const found = kinds[kind],
+  const attention = kinds[kind],
     row = 22,
     column = 150,
     gap = 240,
     width = 2 * column + gap;
   const svg = element("svg", {
-    viewBox: `0 0 ${width} ${row * Math.max(found.queries.length, found.keys.length) + 10}`,
+    viewBox: `0 0 ${width} ${row * Math.max(attention.queries.length, attention.keys.length) + 10}`,
     width,
   });
   const y = i => row * i + row / 2 + 5;
-  found.queries.forEach((_, n) =>
-    found.keys.forEach((_, k) => {
+  attention.queries.forEach((_, n) =>
+    attention.keys.forEach((_, k) => {
       if (chosen !== null && chosen !== n) return;
       for (const h of heads) {
-        const w = weight(found, layer, h, n, k);
+        const w = weight(attention, layer, h, n, k);
         if (w >= 0.01)
           svg.append(
             element("line", {
@@ -86,7 +86,7 @@ function drawLines() {
       }
     }),
   );
-  found.queries.forEach((piece, n) => {
+  attention.queries.forEach((piece, n) => {
     const made = element(
       "text",
       { x: column - 8, y: y(n) + 4, "text-anchor": "end", class: chosen !== null && chosen !== n ? "dim" : "" },
@@ -95,34 +95,34 @@ function drawLines() {
     made.addEventListener("pointerenter", () => choose(n));
     svg.append(made);
   });
-  found.keys.forEach((piece, k) => svg.append(element("text", { x: column + gap + 8, y: y(k) + 4 }, piece)));
+  attention.keys.forEach((piece, k) => svg.append(element("text", { x: column + gap + 8, y: y(k) + 4 }, piece)));
   svg.addEventListener("pointerleave", () => choose(null));
   $("lines").replaceChildren(svg);
 }
 
 function drawOverview() {
-  const found = kinds[kind],
+  const attention = kinds[kind],
     place = $("overview"),
-    [rows, columns] = [found.queries.length, found.keys.length];
+    [rows, columns] = [attention.queries.length, attention.keys.length];
   const rgb = style("--accent")
       .match(/[0-9a-f]{2}/gi)
       .map(x => parseInt(x, 16)),
     focused = document.activeElement?.ariaLabel;
-  place.style.gridTemplateColumns = `max-content repeat(${found.heads}, minmax(0, 64px))`;
+  place.style.gridTemplateColumns = `max-content repeat(${attention.heads}, minmax(0, 64px))`;
   place.replaceChildren(
     element("span"),
-    ...Array.from({ length: found.heads }, (_, h) =>
+    ...Array.from({ length: attention.heads }, (_, h) =>
       element("span", { class: "muted", style: "text-align:center" }, h + 1),
     ),
   );
-  for (let l = 0; l < found.layers; l++) {
+  for (let l = 0; l < attention.layers; l++) {
     place.append(element("span", { class: "muted" }, l + 1));
-    for (let h = 0; h < found.heads; h++) {
+    for (let h = 0; h < attention.heads; h++) {
       const canvas = element("canvas", { width: columns, height: rows }),
         image = new ImageData(columns, rows);
       for (let n = 0; n < rows; n++)
         for (let k = 0; k < columns; k++)
-          image.data.set([...rgb, 255 * weight(found, l, h, n, k)], 4 * (n * columns + k));
+          image.data.set([...rgb, 255 * weight(attention, l, h, n, k)], 4 * (n * columns + k));
       canvas.getContext("2d").putImageData(image, 0, 0);
       const label = `layer ${l + 1}, head ${h + 1}`;
       const button = element(
@@ -143,29 +143,29 @@ function drawOverview() {
 
 // The matrix as an SVG picture with its title, both sides, all labels and the colour scale.
 function asSvg() {
-  const found = kinds[kind],
+  const attention = kinds[kind],
     cell = 22,
     longest = pieces => 30 + 7.5 * Math.max(...pieces.map(piece => piece.length));
-  const left = longest(found.queries) + 20,
-    top = longest(found.keys) + 60,
-    right = left + cell * found.keys.length,
-    bottom = top + cell * found.queries.length;
+  const left = longest(attention.queries) + 20,
+    top = longest(attention.keys) + 60,
+    right = left + cell * attention.keys.length,
+    bottom = top + cell * attention.queries.length;
   const W = Math.max(right + 20, left + 320),
     H = bottom + 46;
   const svg = picture(
     W,
     H,
     svgText(16, 24, shownInWords(), { "font-size": 15, "font-weight": "bold" }),
-    svgText(left, 46, found.key_side),
-    svgText(16, top + 10, found.query_side, { transform: `rotate(90 16 ${top})` }),
+    svgText(left, 46, attention.key_side),
+    svgText(16, top + 10, attention.query_side, { transform: `rotate(90 16 ${top})` }),
   );
-  found.keys.forEach((piece, k) => {
+  attention.keys.forEach((piece, k) => {
     const x = left + cell * k + 15;
     svg.append(svgText(x, top - 6, piece, { transform: `rotate(-90 ${x} ${top - 6})` }));
   });
-  found.queries.forEach((piece, n) => {
+  attention.queries.forEach((piece, n) => {
     svg.append(svgText(left - 6, top + cell * n + 15, piece, { "text-anchor": "end" }));
-    found.keys.forEach((_, k) =>
+    attention.keys.forEach((_, k) =>
       svg.append(
         element("rect", {
           x: left + cell * k,

@@ -35,7 +35,7 @@ function asSvg(chart) {
     viewBox: `${left} ${top} ${plotWidth} ${plotHeight}`,
   });
   for (const line of lines) {
-    const paint = { stroke: colour(line.number), "stroke-dasharray": line.kind === "valid" ? "6 3" : "none" };
+    const paint = { stroke: colour(line.colourIndex), "stroke-dasharray": line.kind === "valid" ? "6 3" : "none" };
     for (const ys of [line.ys, line.smooth].filter(Boolean))
       plot.append(
         element("path", {
@@ -57,7 +57,7 @@ function asSvg(chart) {
         x2: x + 22,
         y1: bottom + 44 + rowHeight * row,
         y2: bottom + 44 + rowHeight * row,
-        stroke: colour(lines[i].number),
+        stroke: colour(lines[i].colourIndex),
         "stroke-width": 2,
         "stroke-dasharray": lines[i].kind === "valid" ? "6 3" : "none",
       }),

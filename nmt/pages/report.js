@@ -184,7 +184,7 @@ function drawSamples() {
 
 function drawAll() {
   data.runs.forEach((run, i) => {
-    run.number = i;
+    run.colourIndex = i;
     run.hidden = hidden.has(run.name);
   });
   drawRuns();

@@ -126,7 +126,7 @@ def _normalized(path: str, line: int, tree: Node) -> Node:
 
 def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str]]]:
     """Yields the sequences that the model wrote for each sentence, best first, as lists of symbols."""
-    for number, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         if not line.startswith(_JSON):
             yield [line.split()]
             continue
@@ -134,7 +134,7 @@ def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str
             hypotheses = json.loads(line)["hypotheses"]
             yield [hypotheses[0]["text"].split(), *(hypothesis["text"].split() for hypothesis in hypotheses[1:])]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            problem = f"{origin}, line {number}, is not a line of nmt generate --output-format jsonl ({error!r})"
+            problem = f"{origin}, line {line_number}, is not a line of nmt generate --output-format jsonl ({error!r})"
             raise NmtError(f"{problem}; give the output of that command") from error
 
 
@@ -157,20 +157,20 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node 
         raise NmtError(f"{hypothesis} has {len(lines):,} lines, but {reference} {len(gold):,} trees; give one each")
     pairs = list[tuple[Node, Node | None]]()
     if any(line.startswith(_JSON) for line in lines) or are_sequences(lines):
-        normal = [_normalized(reference, number, tree) for number, tree in gold]
+        normal = [_normalized(reference, line_number, tree) for line_number, tree in gold]
         repairs = Counter[str]()
         for gold_tree, alternatives in zip(normal, read_hypotheses(lines, hypothesis), strict=True):
             tree, repairs_of_tree = first_restored(alternatives, words_of(gold_tree))
             pairs.append((gold_tree, tree))
             repairs += repairs_of_tree
         return pairs, repairs
-    for number, ((_, gold_tree), line) in enumerate(zip(gold, lines, strict=True), start=1):
+    for line_number, ((_, gold_tree), line) in enumerate(zip(gold, lines, strict=True), start=1):
         depths = list(accumulate(({"(": 1, ")": -1}.get(character, 0) for character in line), initial=0))
         if min(depths) < 0 or depths[-1]:
             pairs.append((gold_tree, None))
             continue
         # All brackets of the line count, as in EVALB, which skips a line without words. TOP itself does not count.
-        ((_, tree),) = read_trees([f"({TOP} {line})"], hypothesis, number, keeps_empty=True)
+        ((_, tree),) = read_trees([f"({TOP} {line})"], hypothesis, line_number, keeps_empty=True)
         pairs.append((gold_tree, tagged_as(gold_tree, tree)))
     return pairs, None
 

@@ -38,13 +38,15 @@ def read_trees(
     """Yields the trees of a file without any change, with the line of each; `keeps_empty` allows empty brackets."""
     # The open brackets: the line of each, and what it holds so far, a label or a tag, then a word or children.
     stack: list[tuple[int, list[str], list[Node | Word]]] = []
-    number = first
-    for number, line in enumerate(lines, start=first):
+    line_number = first
+    for line_number, line in enumerate(lines, start=first):
         for token in RAW_WORD.findall(line.replace("(", " ( ").replace(")", " ) ")):
             if token == "(":
-                stack.append((number, [], []))
+                stack.append((line_number, [], []))
             elif not stack:
-                raise NmtError(f"{origin}, line {number}: {token!r} is outside of all brackets; correct or remove it")
+                raise NmtError(
+                    f"{origin}, line {line_number}: {token!r} is outside of all brackets; correct or remove it"
+                )
             elif token != ")":
                 _, texts, _ = stack[-1]
                 texts.append(token)
@@ -54,14 +56,14 @@ def read_trees(
                     stack[-1][2].append(Word(*texts))
                 elif len(texts) > 1 or not (children or keeps_empty):
                     wrong = f"a bracket that begins in line {begin} holds neither a tag and a word nor a label and"
-                    raise NmtError(f"{origin}, line {number}: {wrong} brackets; correct or remove it")
+                    raise NmtError(f"{origin}, line {line_number}: {wrong} brackets; correct or remove it")
                 elif stack:
                     stack[-1][2].append(Node("".join(texts), tuple(children)))
                 else:
                     yield begin, Node("".join(texts), tuple(children))
     if stack:
         opening = f"a bracket that begins in line {stack[0][0]:,}"
-        raise NmtError(f"{origin}: {opening} is not closed at the end of line {number:,}; add the missing bracket")
+        raise NmtError(f"{origin}: {opening} is not closed at the end of line {line_number:,}; add the missing bracket")
 
 
 def walk(tree: Node) -> Iterator[tuple[Node | Word, bool]]:

@@ -175,9 +175,9 @@ class TextCodec:
         marked, done = list[int](), 0
         for i, translation in enumerate(self.encode_target([term.translation for term in terms])):
             first, last = ends[2 * i], ends[2 * i + 1]
-            within = [n for n, word in enumerate(words) if first <= word < last]
-            if within and done <= within[0]:
-                start, stop = within[0], within[-1] + 1
+            chosen = [n for n, word in enumerate(words) if first <= word < last]
+            if chosen and done <= chosen[0]:
+                start, stop = chosen[0], chosen[-1] + 1
                 marked += [*ids[done:start], self._term, *ids[start:stop], self._as, *translation, self._end]
                 done = stop
         return [*marked, *ids[done:]]

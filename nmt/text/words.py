@@ -79,7 +79,7 @@ def _words_in_pieces(pieces: Sequence[str], line: str) -> Iterator[list[int]]:
     spelt = [bytes.fromhex(byte[1]) if byte else piece.replace(_SPACE, "").lower().encode() for piece, byte in bytes_of]
     all_spelt = b"".join(spelt)
     line_words = [word.lower().encode(errors="surrogatepass") for word in RAW_WORD.findall(line)]
-    raw, numbers = b"".join(line_words), [number for number, word in enumerate(line_words) for _ in word]
+    raw, numbers = b"".join(line_words), [index for index, word in enumerate(line_words) for _ in word]
     words = numbers
     if raw != all_spelt:
         words = [NO_WORD] * len(all_spelt)

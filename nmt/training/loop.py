@@ -207,10 +207,10 @@ class TrainingLoop:
                 self._await_writes()  # so that memory holds copies of one update only
                 self._copied_update = update
             copied = has_room_for_copies(self.training)
-            checkpoint, before = copy(copied=copied), [*self._writes][-1:]
+            checkpoint, unfinished = copy(copied=copied), [*self._writes][-1:]
 
             def timed() -> None:
-                for earlier in before:
+                for earlier in unfinished:
                     earlier.result()  # a state is not written if a file before it could not be written
                 began = time.monotonic()
                 write(checkpoint)

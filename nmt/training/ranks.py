@@ -268,16 +268,16 @@ def launch(arguments: list[str], count: int, device: str) -> None:
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     ranks, early = None, list[int]()  # signals before the ranks have started
 
-    def pass_on(number: int, _: FrameType | None) -> None:
+    def pass_on(signum: int, _: FrameType | None) -> None:
         if ranks is None:
-            early.append(number)
+            early.append(signum)
             return
         for process in ranks.pids().values():
             with suppress(ProcessLookupError):
-                os.kill(process, number)
+                os.kill(process, signum)
 
-    for number in not_ignored(STOPPING):
-        signal.signal(number, pass_on)
+    for signum in not_ignored(STOPPING):
+        signal.signal(signum, pass_on)
     # The variables that torchrun would set, and one that it would not set.
     common = {
         _LAUNCHED: "True",

@@ -243,9 +243,9 @@ class Interval:
 
     def exclude(self, work: Callable[[], None]) -> None:
         """Runs `work` without counting its time in this interval."""
-        before = time.monotonic()
+        start = time.monotonic()
         work()
-        self.started += time.monotonic() - before
+        self.started += time.monotonic() - start
 
     def record(self, world: World) -> dict[str, float]:
         """Returns the metrics of the interval over all ranks, which must all call this method."""

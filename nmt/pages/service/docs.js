@@ -60,7 +60,7 @@ async function start() {
   const api = await (await fetch("/openapi.json")).json();
   const all = api.components.schemas, place = document.getElementById("routes");
   for (const [path, methods] of Object.entries(api.paths))
-    for (const [method, found] of Object.entries(methods)) place.append(route(method, path, found, all));
+    for (const [method, operation] of Object.entries(methods)) place.append(route(method, path, operation, all));
   place.append(make("h2", { textContent: "Parts of requests and answers" }));
   for (const [name, schema] of Object.entries(all))
     if (!/Body$|Answer$|Error$/.test(name)) place.append(described("Object", name, schema));

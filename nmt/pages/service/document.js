@@ -64,10 +64,10 @@ async function translateDocument(file) {
 
 // Waits until a document is translated, and offers it. The server then has it no more.
 async function download(id, signal) {
-  let found;
-  while ((found = await call(`/documents/${id}`, undefined, signal)).state !== "done") {
-    if (found.error) throw new Error(found.error);
-    showProgress(found);
+  let job;
+  while ((job = await call(`/documents/${id}`, undefined, signal)).state !== "done") {
+    if (job.error) throw new Error(job.error);
+    showProgress(job);
     await new Promise(resume => setTimeout(resume, POLL_MS));
   }
   const answer = await send(`/documents/${id}/result`, { signal });
@@ -75,7 +75,7 @@ async function download(id, signal) {
   if (upload.address) URL.revokeObjectURL(upload.address);
   upload.address = URL.createObjectURL(await answer.blob());
   const name = plain ?? decodeURIComponent(encoded);
-  sayOfFile(false, make("a", { className: "button", href: upload.address, download: name, textContent: `Download ${name}` }), make("br"), outcome(found));
+  sayOfFile(false, make("a", { className: "button", href: upload.address, download: name, textContent: `Download ${name}` }), make("br"), outcome(job));
 }
 
 // Says what a document became, and lists its doubtful sentences.

@@ -140,7 +140,7 @@ function divide() {
   for (const sentence of state.sentences) {
     const start = state.text.indexOf(textOf(sentence), from);
     if (start < 0) { // such as behind the escaped apostrophes of a message
-      state.sentences.forEach((each, number) => { each.before = number && hasSpaces() ? " " : ""; });
+      state.sentences.forEach((each, index) => { each.before = index && hasSpaces() ? " " : ""; });
       from = state.text.length;
       break;
     }
@@ -199,13 +199,13 @@ function drawSentence(sentence) {
   if (!hypothesis.segments) return make("span", { className: "sentence", textContent: hypothesis.text });
   const wordProbabilities = probabilities(hypothesis);
   const made = make("span", { className: "sentence" });
-  hypothesis.segments.forEach((segment, number) => {
-    const p = wordProbabilities[number], text = segment.trim();
-    const word = make("span", { className: "word", tabIndex: number ? -1 : 0, textContent: text, title: `Probability ${percent(p)}` });
+  hypothesis.segments.forEach((segment, index) => {
+    const p = wordProbabilities[index], text = segment.trim();
+    const word = make("span", { className: "word", tabIndex: index ? -1 : 0, textContent: text, title: `Probability ${percent(p)}` });
     word.setAttribute("role", "button");
     word.classList.toggle("unsure", p < 0.5 && p >= 0.2);
     word.classList.toggle("doubtful", p < 0.2);
-    const open = () => shown(() => openAlternatives(sentence, number, word));
+    const open = () => shown(() => openAlternatives(sentence, index, word));
     word.addEventListener("click", open);
     word.addEventListener("keydown", event => {
       if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); }
@@ -213,7 +213,7 @@ function drawSentence(sentence) {
     });
     // While a list is open, the words that its word is aligned to stay marked.
     const mark = (...chosen) => { if (!state.word) highlight(...chosen); };
-    for (const name of ["pointerenter", "focus"]) word.addEventListener(name, () => mark(sentence, number));
+    for (const name of ["pointerenter", "focus"]) word.addEventListener(name, () => mark(sentence, index));
     for (const name of ["pointerleave", "blur"]) word.addEventListener(name, () => mark(null));
     made.append(spacesBefore(segment), word);
   });
@@ -243,9 +243,9 @@ function highlight(sentence, target) {
   backdrop.replaceChildren();
   if (!sentence || sentence.start < 0 || !hasSpaces()) return;
   const linked = new Set(links(sentence.hypotheses[sentence.chosen]).filter(([, t]) => t === target).map(([s]) => s));
-  let number = 0, end = 0;
+  let index = 0, end = 0;
   for (const word of sentence.source.matchAll(/[^ \t\n\v\f\r]+/g)) {
-    if (!linked.has(number++)) continue;
+    if (!linked.has(index++)) continue;
     const start = sentence.start + word.index;
     backdrop.append(text.slice(end, start), make("mark", { textContent: word[0] }));
     end = start + word[0].length;
@@ -254,27 +254,27 @@ function highlight(sentence, target) {
   backdrop.scrollTop = $("source").scrollTop;
 }
 
-async function openAlternatives(sentence, number, element) {
+async function openAlternatives(sentence, index, element) {
   state.selected = sentence;
   drawDetails();
   closeAlternatives();
-  const { segments } = sentence.hypotheses[sentence.chosen], text = segments[number].trim();
-  const prefix = segments.slice(0, number).join("") + spacesBefore(segments[number]); // behind a space, only new words are listed
+  const { segments } = sentence.hypotheses[sentence.chosen], text = segments[index].trim();
+  const prefix = segments.slice(0, index).join("") + spacesBefore(segments[index]); // behind a space, only new words are listed
   state.word = element;
   element.setAttribute("aria-expanded", true);
-  highlight(sentence, number);
+  highlight(sentence, index);
   const answer = await call("/alternatives", { source: sentence.source, prefix, model: state.path[0], ...state.pair })
     .catch(error => { closeAlternatives(); throw error; });
   if (state.word !== element) return;
   const box = $("alternatives"), place = element.getBoundingClientRect();
   const typed = make("input", { value: text, ariaLabel: "Your own word", placeholder: "your own word" });
   typed.addEventListener("keydown", event => {
-    if (event.key === "Enter" && !event.isComposing) choose(sentence, number, `${prefix}${typed.value}`.trim());
+    if (event.key === "Enter" && !event.isComposing) choose(sentence, index, `${prefix}${typed.value}`.trim());
   });
   box.replaceChildren(...answer.alternatives.map(alternative => {
     const button = make("button", { className: alternative.word === text ? "chosen" : "", title: alternative.text },
       make("bdi", { textContent: alternative.word }), make("span", { className: "muted", textContent: percent(Math.exp(alternative.log_prob)) }));
-    button.addEventListener("click", () => choose(sentence, number, alternative.prefix));
+    button.addEventListener("click", () => choose(sentence, index, alternative.prefix));
     return button;
   }), typed);
   box.hidden = false;
@@ -293,13 +293,13 @@ function closeAlternatives() {
 }
 
 // Keeps everything up to the chosen word, and translates the rest anew.
-async function choose(sentence, number, prefix) {
+async function choose(sentence, index, prefix) {
   closeAlternatives();
   await shown(async () => {
     await translateAgain(sentence, prefix);
     say(`The beginning “${prefix}” is kept.`);
     draw();
-    $("translation").querySelectorAll(".sentence")[state.sentences.indexOf(sentence)].querySelectorAll(".word")[number]?.focus();
+    $("translation").querySelectorAll(".sentence")[state.sentences.indexOf(sentence)].querySelectorAll(".word")[index]?.focus();
   });
 }
 
@@ -315,10 +315,10 @@ function drawDetails() {
   $("show-attention").hidden = !sentence || !state.hasAttention || state.path.length > 1;
   $("similar").hidden = !sentence?.memory?.length;
   if (!sentence) return;
-  $("n-best").replaceChildren(...sentence.hypotheses.map((hypothesis, number) => {
+  $("n-best").replaceChildren(...sentence.hypotheses.map((hypothesis, index) => {
     const button = make("button", {}, make("bdi", { textContent: hypothesis.text }), " ", make("span", { className: "muted", textContent: hypothesis.origin ? `from the ${hypothesis.origin}` : scoreOf(hypothesis) }));
-    button.setAttribute("aria-pressed", number === sentence.chosen);
-    button.addEventListener("click", () => { sentence.chosen = number; draw(); });
+    button.setAttribute("aria-pressed", index === sentence.chosen);
+    button.addEventListener("click", () => { sentence.chosen = index; draw(); });
     return make("li", {}, button);
   }));
   $("matches").replaceChildren(...(sentence.memory ?? []).map(drawMatch));
