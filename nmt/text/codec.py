@@ -165,22 +165,25 @@ class TextCodec:
         Args:
             terms: of the line, in order.
         """
-        if not terms:
-            return list(ids)
-        cuts = [0, *chain.from_iterable((term.start, term.stop) for term in terms), len(line)]
-        parts = [line[a:b] for a, b in pairwise(cuts)]
-        sizes = [len(RAW_WORD.findall(part)) for part in parts]
-        ends = list(accumulate(sizes))
-        words = self.words("source", " ".join(parts), ids)
         marked, done = list[int](), 0
-        for i, translation in enumerate(self.encode_target([term.translation for term in terms])):
-            first, last = ends[2 * i], ends[2 * i + 1]
-            chosen = [n for n, word in enumerate(words) if first <= word < last]
-            if chosen and done <= chosen[0]:
-                start, stop = chosen[0], chosen[-1] + 1
+        translations = self.encode_target([term.translation for term in terms])
+        for spelling, translation in zip(
+            self.spellings(line, ids, [term[:2] for term in terms]), translations, strict=True
+        ):
+            if spelling and done <= spelling[0]:
+                start, stop = spelling[0], spelling[-1] + 1
                 marked += [*ids[done:start], self._term, *ids[start:stop], self._as, *translation, self._end]
                 done = stop
         return [*marked, *ids[done:]]
+
+    def spellings(self, line: str, ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[list[int]]:
+        """Returns, for each of these spans of a source line, in order, the places of the ids that spell it."""
+        cuts = [0, *chain.from_iterable(spans), len(line)]
+        parts = [line[a:b] for a, b in pairwise(cuts)]
+        ends = list(accumulate(len(RAW_WORD.findall(part)) for part in parts))
+        words = self.words("source", " ".join(parts), ids) if spans else []
+        of_spans = [range(*ends[2 * i : 2 * i + 2]) for i in range(len(spans))]
+        return [[n for n, word in enumerate(words) if word in numbers] for numbers in of_spans]
 
     def with_context(self, ids: Sequence[int], earlier: Sequence[Sequence[int]]) -> list[int]:
         """Returns the ids of a source line and behind them those of earlier ones, the last one first.

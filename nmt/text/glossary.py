@@ -4,7 +4,7 @@ import csv
 import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -20,7 +20,7 @@ from nmt.text.forms import Endings, are_forms
 from nmt.text.languages import UNSPACED_SCRIPT, has_spaces
 from nmt.text.subword import UNK
 from nmt.text.terms import EDGES
-from nmt.text.words import RAW_WORD, AlignedWords, is_blank, one_line
+from nmt.text.words import RAW_WORD, is_blank, one_line
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
 _ENDS = set(".!?…")
@@ -36,6 +36,11 @@ class TermOccurrence(NamedTuple):
     stop: int
     forms: tuple[str, ...]
 
+    def is_whole_in(self, line: str) -> bool:
+        """Returns whether the term, at its place in a source line, is one or several whole words."""
+        beginning, end = line[: self.start].rpartition(" ")[2], line[self.stop :].partition(" ")[0]
+        return not (beginning.strip(EDGES) or end.strip(EDGES))
+
     def is_in(self, text: str) -> bool:
         """Returns whether a text has one of the forms. A word may go on behind it, but not begin before it."""
         forms = "|".join(map(re.escape, self.forms))
@@ -47,26 +52,19 @@ def has_terms(terms: Sequence[TermOccurrence], translation: str) -> bool:
     return all(term.is_in(translation) for term in terms)
 
 
-def with_terms(
-    line: str, terms: Sequence[TermOccurrence], translation: str, alignment: Sequence[AlignedWords]
-) -> Iterator[str]:
-    """Yields a translation with the first forms of missing terms, with the second ones, and so on.
+def with_terms(translation: str, places: Sequence[tuple[TermOccurrence, range]]) -> Iterator[str]:
+    """Yields a translation with the first forms of terms, with the second ones, and so on.
 
-    They take the place of the words that are linked to whole words of the terms; of several groups, the largest.
+    Args:
+        places: the terms with the words whose place they take, without the marks around these.
     """
-    line = one_line(line)
-    for form in range(max(len(term.forms) for term in terms)):
+    for form in range(max((len(term.forms) for term, _ in places), default=0)):
         words = RAW_WORD.findall(translation)
-        for term in terms:
-            first, last = (line.count(" ", 0, edge) for edge in term[:2])
-            is_whole = len(" ".join(line.split(" ")[first : last + 1]).strip(EDGES)) <= term.stop - term.start
-            linked = enumerate(sorted(j for i, j in alignment if is_whole and first <= i <= last))
-            groups = [[j for _, j in group] for _, group in groupby(linked, lambda pair: pair[1] - pair[0])]
-            if groups and not has_terms([term], translation):
-                start, *others = max(groups, key=len)
-                written = " ".join(words[start : start + 1 + len(others)])
+        for term, place in places:
+            if place:
+                written = " ".join(filter(None, (words[i] for i in place)))
                 new = written.replace(written.strip(EDGES) or written, term.forms[form % len(term.forms)])
-                words[start : start + 1 + len(others)] = [new, *[""] * len(others)]
+                words[place.start : place.stop] = [new, *[""] * (len(place) - 1)]
         yield " ".join(filter(None, words))
 
 

@@ -144,7 +144,8 @@ def calibrate_checkpoint(training: Training, path: Path, *, is_timed: bool) -> N
     """
     is_single = len(training.data.directions("valid")) == 1
     most = training.config.valid_lines or (_CALIBRATION_LINES if is_single else _CALIBRATION_LINES_EACH)
-    units, references = _lines(training, min(most, training.counters.update // _UPDATES_PER_LINE) if is_timed else most)
+    in_time = max(training.counters.update // _UPDATES_PER_LINE, LEAST_LINES)
+    units, references = _lines(training, min(most, in_time) if is_timed else most)
     if max(Counter(unit.direction for unit in units).values(), default=0) < LEAST_LINES:
         return
     try:

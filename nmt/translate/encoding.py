@@ -137,9 +137,9 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
         parts = [] if is_blank_text and required == Required() else parts_of_long(codec, ids, unit.direction, longest)
         if len(parts) > 1 or required != Required():
             _check(parts, required, place, search)
-        is_aligned = search.alignments or sentence.protected or terms
+        is_aligned = search.alignments or sentence.protected
         words = iter(codec.words("source", sentence.raw, chain.from_iterable(parts)) if is_aligned else ())
-        protected = () if search.alignments or terms else tuple(span.word(sentence.text) for span in sentence.protected)
+        protected = () if search.alignments else tuple(span.word(sentence.text) for span in sentence.protected)
         for n, part in enumerate(parts):
             words_of_part = list(islice(words, len(part)))
             whole = EncodedSentence(key._replace(part=n), place, part, required, given, unit.direction)
@@ -281,7 +281,10 @@ def by_sentence(
             else:
                 ranked = [_without_model(unit, sentence, aligned=aligned)]
             if calibration:
-                ranked = [each._replace(confidence=calibration.of(sentence.text, each)) for each in ranked]
+                ranked = [
+                    each._replace(confidence=calibration.of(sentence.text, each.without_terms or each))
+                    for each in ranked
+                ]
             ranked_sentences.append(ranked)
         results.append(ranked_sentences)
     return results

@@ -7,9 +7,8 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -30,19 +29,17 @@ from nmt.search.beam import beam_search, scored
 from nmt.search.sampling import sample
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import read_lines
-from nmt.text.glossary import has_terms, with_terms
 from nmt.text.languages import has_spaces
 from nmt.text.subword import BOS, EOS, NEVER, PAD, UNK, with_bos, with_eos
 from nmt.translate.alignment import SentencePair, align
-from nmt.translate.encoding import LEAST_WIDTH, WIDTH_MULTIPLE, EncodedSentence, in_batches, required_of
+from nmt.translate.encoding import LEAST_WIDTH, WIDTH_MULTIPLE, EncodedSentence, in_batches
 from nmt.translate.pairs import EncodedPair, Score
+from nmt.translate.placed_terms import translate_with_terms
 from nmt.translate.units import Translation
 
 if TYPE_CHECKING:
     from nmt.data.vocabulary_map import VocabularyMap
 
-# A translation whose terms cost more log P per piece is doubtful; docs/decoding.md has measurements.
-_MOST_COST = 3.0
 # The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs
 # compile bf16 products for every new number of rows.
 _POSITIONS = 64
@@ -176,7 +173,7 @@ class PyTorchEngine:
         if search.scorer and self.vocabulary_map:
             raise NmtError("--scorer needs the whole vocabulary, but --vocabulary-map was given; leave out one of them")
         if any(sentence.terms for sentence in sentences):
-            return self._with_terms(sentences, search)
+            return translate_with_terms(self, sentences, search)
         for model in self.models:
             model.config.check_positions(
                 max(search.longest, search.max_source_length + WIDTH_MULTIPLE),
@@ -202,68 +199,28 @@ class PyTorchEngine:
             hypotheses = in_halves(searched, sentences, _too_large, warn)
         return self.translations(sentences, hypotheses, search, log_probs=log_probs)
 
-    def _with_terms(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[list[Translation]]:
-        """Returns translations with the terms, in place of the words for their sources or by constrained search."""
-        translations = self.translate([replace(s, terms=()) for s in sentences], search, log_probs=True)
-        lacking = [
-            (n, i)
-            for n, (s, ranked) in enumerate(zip(sentences, translations, strict=True))
-            for i, translation in enumerate(ranked)
-            if not has_terms(s.terms, translation.text)
-        ]
-        placed = [self._with_terms_in_place(sentences[n], translations[n][i]) for n, i in lacking]
-        scored_texts = iter(self._prefixes([*chain(*placed)], search))
-        candidates = [[*islice(scored_texts, len(texts))] for texts in placed]
-        can_require = not search.sample and search.beam_groups == 1
-        both = zip(lacking, placed, strict=True)
-        unplaced = dict.fromkeys(n for (n, _), texts in both if not texts and can_require)
-        forms = {n: [term.forms for term in sentences[n].terms] for n in unplaced}
-        constrained = [self._requiring(sentences[n], "", forms[n]) for n in unplaced]
-        searched = (
-            self.translate(constrained, replace(search, n_best=1, mbr="none"), log_probs=True) if constrained else []
-        )
-        by_search = dict(zip(unplaced, searched, strict=True))
-        for (n, i), texts in zip(lacking, candidates, strict=True):
-            terms, ranked = sentences[n].terms, translations[n]
-            best = max(texts or by_search.get(n, [ranked[i]]), key=lambda new: fmean(new.log_probs))
-            is_doubtful = fmean(ranked[i].log_probs) - fmean(best.log_probs) > _MOST_COST
-            is_unmet = not has_terms(terms, best.text) or (is_doubtful and search.glossary_fallback)
-            ranked[i] = ranked[i]._replace(unmet=True) if is_unmet else best._replace(doubtful=is_doubtful)
-        for n in {n for n, _ in lacking if not search.sample}:  # several may have become equal, and worse than others
-            distinct = {each.text: each for each in sorted(translations[n], key=lambda each: each.score)}
-            translations[n] = sorted(distinct.values(), key=lambda each: (each.unmet, -each.score))
-        return translations
-
-    def _with_terms_in_place(self, sentence: EncodedSentence, translation: Translation) -> list[EncodedSentence]:
-        """Returns a sentence whose prefix is a whole translation with the terms in their places, for each form."""
-        texts = with_terms(sentence.raw, sentence.terms, translation.text, translation.alignment or ())
-        whole = [text for text in dict.fromkeys(texts) if has_terms(sentence.terms, text)]
-        return [self._requiring(sentence, text, ()) for text in whole]
-
-    def _requiring(
-        self, sentence: EncodedSentence, prefix: str, constraints: Sequence[Sequence[str]]
-    ) -> EncodedSentence:
-        """Returns a sentence whose translation must have these, and no other terms; see `required_of`."""
-        lang, lowers = sentence.direction.target, sentence.given.in_capitals
-        required, given = required_of(self.codec, prefix, constraints, lang, lowers=lowers)
-        return replace(sentence, terms=(), required=required, given=given)
-
-    def _prefixes(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[Translation]:
+    def prefixes(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[Translation]:
         """Returns the prefix of each sentence as its whole translation, which needs no search."""
+        ranked = [[hypothesis] for hypothesis in self.score_prefixes(sentences, search)]
+        with self.session():
+            return [best for best, *_ in self.translations(sentences, ranked, search, log_probs=True)]
 
-        def hypotheses(some: Sequence[EncodedSentence]) -> list[list[TokenHypothesis]]:
+    @torch.no_grad()
+    def score_prefixes(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[TokenHypothesis]:
+        """Returns the prefix of each sentence as the only hypothesis, with log P of its pieces and of EOS."""
+
+        def hypotheses(some: Sequence[EncodedSentence]) -> list[TokenHypothesis]:
             given = [self.codec.given(s.direction) for s in some]
             targets = [np.array([*ids, *s.required.prefix]) for s, ids in zip(some, given, strict=True)]
             both = zip(some, given, self._log_probs([s.ids for s in some], targets), strict=True)
-            return [[scored([*s.required.prefix], values[len(ids) :], search.alpha)] for s, ids, values in both]
+            return [scored([*s.required.prefix], values[len(ids) :], search.alpha) for s, ids, values in both]
 
-        def fitting(some: Sequence[EncodedSentence]) -> list[list[TokenHypothesis]]:
+        def fitting(some: Sequence[EncodedSentence]) -> list[TokenHypothesis]:
             return in_halves(hypotheses, some, _too_large)
 
         widths = [len(s.ids) + len(s.required.prefix) + 2 for s in sentences]
         with self.session():
-            ranked = in_batches(fitting, sentences, widths, search.tokens_at_once(self.device))
-        return [best for best, *_ in self.translations(sentences, ranked, search, log_probs=True)]
+            return in_batches(fitting, sentences, widths, search.tokens_at_once(self.device))
 
     def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[Caches, SearchBatch]:
         """Encodes sentences, of which those of equal width lie side by side; returns what search begins with.

@@ -44,6 +44,7 @@ class Translation(NamedTuple):
         confidence: an estimate of its chrF, from 0 to 1, or the mean of several sentences; 1 if a memory has it or
             nothing is translated. None if the checkpoint is not calibrated for the direction, engine and search.
         doubtful: whether it is likely to be wrong, whatever its confidence, such as because of its terms.
+        without_terms: the model's own translation, from which the confidence is computed, if it lacked terms.
     """
 
     text: str
@@ -56,6 +57,7 @@ class Translation(NamedTuple):
     utility: float | None = None
     confidence: float | None = None
     doubtful: bool = False
+    without_terms: "Translation | None" = None
 
     def is_doubtful(self, threshold: float) -> bool:
         """Returns whether its confidence is below a threshold, it is doubtful anyway, or it lacks terms."""

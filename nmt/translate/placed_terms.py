@@ -1,0 +1,139 @@
+"""Terms of a glossary in finished translations, where they take the place of the words that translate their source.
+
+Such words depend on the term: their log P falls if it is taken out of the source, and that of other words hardly
+(Li et al. 2019, "On the Word Alignment from Neural Machine Translation"). Attention finds them less often, above all
+after a short training.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nmt.config import SearchConfig
+from nmt.text.codec import TextCodec
+from nmt.text.glossary import has_terms, with_terms
+from nmt.text.subword import UNK
+from nmt.text.words import NO_WORD, one_line
+from nmt.translate.encoding import EncodedSentence, required_of
+from nmt.translate.units import Translation
+
+if TYPE_CHECKING:
+    from nmt.translate.pytorch_engine import PyTorchEngine
+
+# A translation whose terms cost more log P per piece is doubtful; docs/decoding.md has measurements.
+_MOST_COST = 3.0
+# A word depends on a term if its log P falls by this without the term; its neighbours, if theirs falls half as much.
+_LEAST_FALL = 0.25
+
+
+def translate_with_terms(
+    engine: "PyTorchEngine", sentences: Sequence[EncodedSentence], search: SearchConfig
+) -> list[list[Translation]]:
+    """Returns translations with the terms of their sentences, in the order that they have without the terms.
+
+    Terms without a place are required of a search.
+    """
+    translations = engine.translate([replace(s, terms=()) for s in sentences], search, log_probs=True)
+    lacking = [
+        (n, i)
+        for n, (s, ranked) in enumerate(zip(sentences, translations, strict=True))
+        for i, translation in enumerate(ranked)
+        if not has_terms(s.terms, translation.text)
+    ]
+    placed = _placed(engine, [(sentences[n], translations[n][i].text) for n, i in lacking], search)
+    scored_texts = iter(engine.prefixes([*chain(*placed)], search))
+    candidates = [[*islice(scored_texts, len(texts))] for texts in placed]
+    can_require = not search.sample and search.beam_groups == 1
+    unplaced = dict.fromkeys(n for (n, _), texts in zip(lacking, placed, strict=True) if not texts and can_require)
+    forms = {n: [term.forms for term in sentences[n].terms] for n in unplaced}
+    constrained = [_requiring(engine.codec, sentences[n], "", forms[n]) for n in unplaced]
+    searched = (
+        engine.translate(constrained, replace(search, n_best=1, mbr="none"), log_probs=True) if constrained else []
+    )
+    by_search = dict(zip(unplaced, searched, strict=True))
+    for (n, i), texts in zip(lacking, candidates, strict=True):
+        terms, ranked = sentences[n].terms, translations[n]
+        best = max(texts or by_search.get(n, [ranked[i]]), key=lambda new: fmean(new.log_probs))
+        is_doubtful = fmean(ranked[i].log_probs) - fmean(best.log_probs) > _MOST_COST
+        is_unmet = not has_terms(terms, best.text) or (is_doubtful and search.glossary_fallback)
+        ranked[i] = (
+            ranked[i]._replace(unmet=True) if is_unmet else best._replace(doubtful=is_doubtful, without_terms=ranked[i])
+        )
+    for n in {n for n, _ in lacking if not search.sample}:  # several may have become equal
+        distinct = dict[str, Translation]()
+        for translation in translations[n]:
+            distinct.setdefault(translation.text, translation)
+        translations[n] = sorted(distinct.values(), key=lambda each: each.unmet)
+    return translations
+
+
+def _placed(
+    engine: "PyTorchEngine", translated: Sequence[tuple[EncodedSentence, str]], search: SearchConfig
+) -> list[list[EncodedSentence]]:
+    """Returns sentences whose prefix is a whole translation with the terms in their places, for each form.
+
+    Args:
+        translated: sentences with translations that lack terms.
+    """
+    missing = [[term for term in sentence.terms if not term.is_in(text)] for sentence, text in translated]
+    wholes = [_requiring(engine.codec, sentence, text, ()) for sentence, text in translated]
+    shortened = [
+        replace(whole, ids=_without(whole.ids, spelling))
+        for whole, terms in zip(wholes, missing, strict=True)
+        for spelling in engine.codec.spellings(one_line(whole.raw), whole.ids.tolist(), [term[:2] for term in terms])
+    ]
+    log_probs = iter([np.array(each.log_probs) for each in engine.score_prefixes([*wholes, *shortened], search)])
+    given = [*islice(log_probs, len(wholes))]
+    placed = []
+    for (sentence, text), whole, terms, given_P in zip(translated, wholes, missing, given, strict=True):
+        words = engine.codec.words("target", text, whole.required.prefix)
+        falls = [_by_word((given_P - shortened_P)[:-1], words) for shortened_P in islice(log_probs, len(terms))]
+        is_whole = [term.is_whole_in(one_line(sentence.raw)) for term in terms]
+        places = [_place(fall) if whole else range(0) for fall, whole in zip(falls, is_whole, strict=True)]
+        texts = dict.fromkeys(with_terms(text, [*zip(terms, places, strict=True)]))
+        placed.append([
+            _requiring(engine.codec, sentence, text, ()) for text in texts if has_terms(sentence.terms, text)
+        ])  # fmt: skip
+    return placed
+
+
+def _without(ids: np.ndarray, spelling: Sequence[int]) -> np.ndarray:
+    """Returns the ids of a source with an unknown piece in place of those that spell a term."""
+    unknown = ids.copy()
+    unknown[spelling[:1]] = UNK
+    return np.delete(unknown, spelling[1:])
+
+
+def _by_word(values_P: np.ndarray, words: Sequence[int]) -> np.ndarray:
+    """Returns the sum of the values of each word, whose number each piece has."""
+    sums = np.zeros(max(words, default=NO_WORD) + 1)
+    for value, word in zip(values_P, words, strict=True):
+        if word != NO_WORD:
+            sums[word] += value
+    return sums
+
+
+def _place(falls: np.ndarray) -> range:
+    """Returns the words that depend on a term, by how far their log P falls without it; none if none does."""
+    if falls.max(initial=0.0) < _LEAST_FALL:
+        return range(0)
+    depends = [2 * fall >= falls.max() for fall in falls]
+    start = stop = int(falls.argmax())
+    while start > 0 and depends[start - 1]:
+        start -= 1
+    while stop < len(falls) and depends[stop]:
+        stop += 1
+    return range(start, stop)
+
+
+def _requiring(
+    codec: TextCodec, sentence: EncodedSentence, prefix: str, constraints: Sequence[Sequence[str]]
+) -> EncodedSentence:
+    """Returns a sentence whose translation must have these, and no other terms; see `required_of`."""
+    lang, lowers = sentence.direction.target, sentence.given.in_capitals
+    required, given = required_of(codec, prefix, constraints, lang, lowers=lowers)
+    return replace(sentence, terms=(), required=required, given=given)
