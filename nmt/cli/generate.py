@@ -97,6 +97,6 @@ def generate(
         console.info(f"{origins['memory']:,} of {whole} came from the memory")
     if doubtful:
         console.warn(
-            f"the translations of {console.counted(len(doubtful), 'line')} lack constraints or terms, or suffer from "
-            f"them (the first is {doubtful[0]}); check them, raise --max-length-offset or leave some out"
+            f"check the translations of {console.counted(len(doubtful), 'line')}, of which the first is {doubtful[0]}: "
+            f"they lack constraints or terms, or are much less probable with them; --output-format jsonl says which"
         )

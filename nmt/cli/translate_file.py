@@ -50,12 +50,15 @@ def translate_file(
         reports = translate(documents, files, setup, execution, progress)
     if options.shard is None:
         table = Table(box=None, pad_edge=False)
-        for name in ("file", "sentences", *(["from memory"] * bool(files.memory)), "left as they are"):
+        in_files = any(report.output != report.path for report in reports)
+        names = ["file", *(["translation"] * in_files), "sentences", *(["from memory"] * bool(files.memory))]
+        for name in (*names, "left as they are"):
             table.add_column(name, justify="right" if name in ("sentences", "from memory") else "left")
-        for path, _, sentences, left, failure, from_memory, _ in reports:
+        for path, output, sentences, left, failure, from_memory, _ in reports:
             counts = [sentences, from_memory] if files.memory else [sentences]
-            cells = ("" if failure else f"{count:,}" for count in counts)
-            table.add_row(escape(console.visible(path)), *cells, escape(console.visible(failure or left)))
+            cells = [*([output] * in_files), *(f"{count:,}" for count in counts)]
+            shown = (path, *("" if failure else cell for cell in cells), failure or left)
+            table.add_row(*(escape(console.visible(cell)) for cell in shown))
         doubtful = Table("confidence", "file", "source", "translation", box=None, pad_edge=False)
         pairs = [(report.path, *pair) for report in reports for pair in report.doubtful]
         for path, sentence, new in sorted(pairs, key=lambda pair: pair[2].confidence or 0.0):

@@ -36,15 +36,16 @@ class ServeConfig(Config, panel="Server"):
         (), "Also answer the requests of this protocol. May be given several times."
     )
     glossary: tuple[str, ...] = option(
-        (), "A name for requests and a file of terms, as for nmt generate: NAME=FILE. May be given several times."
+        (), "A file of terms, as for nmt generate, or NAME=FILE with the name for requests. May be given several times."
     )
     corrections: str | None = option(
         None, "File for translations that people have corrected, as JSON lines. Without it, none is stored."
     )
     memory: tuple[str, ...] = option(
         (),
-        "A name for requests and a file of earlier translations, as for nmt generate: NAME=FILE, or NAME:en:de=FILE if "
-        "the server translates several pairs of languages. May be given several times, also with the same name.",
+        "A file of earlier translations, as for nmt generate, or NAME=FILE with the name for requests, or "
+        "NAME:en:de=FILE if the server translates several pairs of languages. May be given several times, also with "
+        "the same name.",
     )
     log_text: bool = option(
         False, "Print the text of every request that succeeds, and of its answer, except for documents."

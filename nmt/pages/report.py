@@ -222,13 +222,14 @@ def _outlook(run: Run) -> str:
     reached = [f"{name} {last[field]:.2f}" for field, name in TRANSLATION_SCORES.items() if last.get(field) is not None]
     scores = ", ".join([*reached, f"perplexity {last['ppl']:.2f} (1 would be perfect)"])
     words = f"The last validation has {scores}. The model has seen each sentence about {seen}."
-    earlier = [record["ppl"] for record in valid if record["update"] <= last["update"] / 2][-1:]
-    if not earlier:
+    earlier = min(valid[:-1], key=lambda record: abs(record["update"] - last["update"] / 2), default=last)
+    if not last["update"] / 4 <= earlier["update"] <= 3 * last["update"] / 4:
         return f"{words} There are too few validations to say whether more time would help."
-    fall = 1 - last["ppl"] / earlier[0]
+    since = f"since update {earlier['update']:,} of {last['update']:,}"
+    fall = 1 - last["ppl"] / earlier["ppl"]
     if fall < 0.02:
-        return f"{words} Perplexity has hardly fallen since half of the updates: more text would help more than time."
-    fallen = f"{words} Perplexity has fallen by {fall:.0%} since half of the updates"
+        return f"{words} Perplexity has hardly fallen {since}: more text would help more than time."
+    fallen = f"{words} Perplexity has fallen by {fall:.0%} {since}"
     return f"{fallen}: the same time again would probably help, but by less than that."
 
 

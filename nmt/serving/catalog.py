@@ -115,9 +115,11 @@ def _examples(checkpoint: str) -> list[str]:
 
 
 def _named(values: Iterable[str], flag: str, kind: str) -> Iterator[tuple[str, str]]:
-    """Yields the name and the path in each value of a flag."""
+    """Yields the name and the path in each value of a flag. Files of terms and memories may go without a name."""
     for value in values:
-        name, _, path = value.partition("=")
+        name, equals, path = value.partition("=")
+        if kind == "FILE" and not equals:
+            name, path = Path(value).stem, value
         if not (name and path and name.isprintable()):
             raise NmtError(f"{flag} must be NAME={kind}, but is {value!r:.80}")
         yield name, path

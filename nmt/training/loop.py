@@ -150,7 +150,8 @@ class TrainingLoop:
         options: dict[str, Any] = training.world.broadcast(lambda: clock.options(update, training.config))
         if len(options) > 1:
             then, now = (float(f"{n:.2g}") for n in (training.config.max_updates, options["max_updates"]))
-            console.info(f"about {now:,.0f} updates fit into the time, not {then:,.0f}")
+            if now != then:
+                console.info(f"about {now:,.0f} updates fit into the time, not {then:,.0f}")
         training.config = replace(training.config, **options)
         clock.next_look = update + max(1, (training.config.max_updates - update) // 20)
         self._write_config()

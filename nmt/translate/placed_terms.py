@@ -17,7 +17,7 @@ from nmt.config import SearchConfig
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import has_terms, with_terms
 from nmt.text.subword import UNK
-from nmt.text.words import NO_WORD, one_line
+from nmt.text.words import NO_WORD, RAW_WORD, one_line
 from nmt.translate.encoding import EncodedSentence, required_of
 from nmt.translate.units import Translation
 
@@ -50,7 +50,7 @@ def translate_with_terms(
     can_require = not search.sample and search.beam_groups == 1
     unplaced = dict.fromkeys(n for (n, _), texts in zip(lacking, placed, strict=True) if not texts and can_require)
     forms = {n: [term.forms for term in sentences[n].terms] for n in unplaced}
-    constrained = [_requiring(engine.codec, sentences[n], "", forms[n]) for n in unplaced]
+    constrained = [_requiring(engine.codec, sentences[n], _prefix(sentences[n]), forms[n]) for n in unplaced]
     searched = (
         engine.translate(constrained, replace(search, n_best=1, mbr="none"), log_probs=True) if constrained else []
     )
@@ -59,10 +59,10 @@ def translate_with_terms(
         terms, ranked = sentences[n].terms, translations[n]
         best = max(texts or by_search.get(n, [ranked[i]]), key=lambda new: fmean(new.log_probs))
         is_doubtful = fmean(ranked[i].log_probs) - fmean(best.log_probs) > _MOST_COST
-        is_unmet = not has_terms(terms, best.text) or (is_doubtful and search.glossary_fallback)
-        ranked[i] = (
-            ranked[i]._replace(unmet=True) if is_unmet else best._replace(doubtful=is_doubtful, without_terms=ranked[i])
-        )
+        if is_doubtful and search.glossary_fallback:
+            best, is_doubtful = ranked[i], False
+        is_unmet = not has_terms(terms, best.text)
+        ranked[i] = best._replace(unmet=is_unmet, doubtful=is_doubtful, without_terms=ranked[i])
     for n in {n for n, _ in lacking if not search.sample}:  # several may have become equal
         distinct = dict[str, Translation]()
         for translation in translations[n]:
@@ -94,10 +94,13 @@ def _placed(
         falls = [_by_word((given_P - shortened_P)[:-1], words) for shortened_P in islice(log_probs, len(terms))]
         is_whole = [term.is_whole_in(one_line(sentence.raw)) for term in terms]
         places = [_place(fall) if whole else range(0) for fall, whole in zip(falls, is_whole, strict=True)]
-        texts = dict.fromkeys(with_terms(text, [*zip(terms, places, strict=True)]))
-        placed.append([
-            _requiring(engine.codec, sentence, text, ()) for text in texts if has_terms(sentence.terms, text)
-        ])  # fmt: skip
+        # Whoever gave a prefix has decided on the terms whose place is in it.
+        first = len(RAW_WORD.findall(_prefix(sentence)))
+        decided = [term for term, place in zip(terms, places, strict=True) if place and place.start < first]
+        chosen = [pair for pair in zip(terms, places, strict=True) if pair[0] not in decided]
+        needed = [term for term in sentence.terms if term not in decided]
+        texts = [new for new in dict.fromkeys([*with_terms(text, chosen)] or [text]) if has_terms(needed, new)]
+        placed.append([_requiring(engine.codec, sentence, new, ()) for new in texts])
     return placed
 
 
@@ -128,6 +131,10 @@ def _place(falls: np.ndarray) -> range:
     while stop < len(falls) and depends[stop]:
         stop += 1
     return range(start, stop)
+
+
+def _prefix(sentence: EncodedSentence) -> str:
+    return sentence.given.prefix.given if sentence.given.prefix else ""
 
 
 def _requiring(

@@ -259,7 +259,7 @@ def test_a_translation_that_terms_make_much_less_probable_is_doubtful_or_stays_w
         assert kept.get("unmet", False) == doubts[-1] and "doubtful" not in kept
     assert True in doubts and False in doubts
     done = run("generate", model, *flags, "--device=cpu", stdin="".join(f"{line}\n" for line in lines).encode())
-    count = f"the translations of {sum(doubts)} lines lack constraints or terms, or suffer from them (the first is"
+    count = f"check the translations of {sum(doubts)} lines, of which the first is standard input, line"
     assert count in " ".join(done.stderr.split())
 
 
@@ -339,6 +339,20 @@ def test_the_model_chooses_among_the_forms(model: Path, tmp_path: Path) -> None:
     assert all(chosen) and len(set().union(*chosen)) > 1
 
 
+def test_a_prefix_decides_on_the_terms_whose_place_is_in_it(model: Path, tmp_path: Path) -> None:
+    unmet = set[bool]()
+    for word in ("to", "few", "some", "learn", "and", "from"):
+        path = written(tmp_path / word, {word: ("xyz",)})
+        sources = [line for line in LINES[:-1] if f" {word}" in line]
+        lines = [json.dumps({"source": source, "prefix": "m"}) for source in sources]
+        options = [*OPTIONS, "--input-format=jsonl", "--glossary", path]
+        for line in generated(model, lines, *options):
+            (best,) = line["hypotheses"]
+            assert best.get("unmet", False) == ("xyz" not in best["text"]) and best["text"].startswith("m")
+            unmet.add(best.get("unmet", False))
+    assert unmet == {True, False}
+
+
 def test_terms_join_the_constraints_of_a_line(model: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "terms", TERMS)
     line = json.dumps({"source": "some few", "prefix": "so", "constraints": [["k", "kk"]]})
@@ -374,7 +388,7 @@ def test_lines_with_problems_are_counted_at_the_end(model: Path, tmp_path: Path)
     (tmp_path / "b").write_text("more\nfew to\nto\nfew more\n")
     inputs = ["--input", tmp_path / "a", "--input", tmp_path / "b"]
     command = ["generate", model, *OPTIONS, "--device=cpu", "--glossary", path, *inputs]
-    said = r"warning: the translations of 2 lines lack .*, or suffer from them \(the first is \S*/b, line 2\);"
+    said = r"warning: check the translations of 2 lines, of which the first is \S*/b, line 2: they lack"
     for options in ([], ["--output", tmp_path / "out", "--shard-lines=1"]):
         done = run(*command, *options)
         assert re.search(said, done.stderr.splitlines()[-1]), done.stderr
@@ -443,5 +457,6 @@ def test_impossible_requests_are_refused(server: Server, body: dict[str, object]
 
 def test_a_wrong_start_ends_in_one_sentence(model: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "terms", TERMS)
-    assert "--glossary must be NAME=FILE, but is 'x'" in failed("serve", model, "--glossary=x")
-    assert "two glossaries are called a; give " in failed("serve", model, *[f"--glossary=a={path}"] * 2)
+    assert "--glossary must be NAME=FILE, but is '=x'" in failed("serve", model, "--glossary==x")
+    for flags in ([f"--glossary=terms={path}", f"--glossary={path}"], [f"--glossary=terms={path}"] * 2):
+        assert "two glossaries are called terms; give " in failed("serve", model, *flags)

@@ -2,7 +2,7 @@
 // The document on the page of nmt serve: it is uploaded, translated, and then in the memory of the page.
 const POLL_MS = 500;
 const KINDS = { docx: "Word", html: "HTML", md: "Markdown", txt: "plain text", srt: "subtitles", po: "PO", xlf: "XLIFF", json: "JSON" };
-const upload = { stop: null, id: null, address: null, most: 0 };
+const upload = { stop: null, id: null, address: null, most: 0, documents: [] };
 
 function sayOfFile(isError, ...message) {
   $("file-status").replaceChildren(...message);
@@ -17,9 +17,9 @@ function showFormats({ documents, max_document_mib: most, directions, glossaries
   const kinds = Object.keys(KINDS).filter(end => documents.includes(end)).map(end => KINDS[end]);
   const formats = new Intl.ListFormat("en", { type: "disjunction" }).format(kinds);
   $("formats").textContent = `${formats}, at most ${most} MiB.`;
-  if (directions.length > 1 || glossaries.length || memories.length) $("formats").textContent += " The choices above hold for it, too.";
+  if (directions.length > 1 || glossaries.length || memories.length) $("formats").textContent += " It is translated with the languages, glossary and memory that are chosen above.";
   $("formats").title = documents.map(end => `*.${end}`).join(", ");
-  upload.most = most;
+  Object.assign(upload, { most, documents });
 }
 
 function showProgress({ state, sentences, done }) {
@@ -47,6 +47,7 @@ async function translateDocument(file) {
   $("progress").hidden = false;
   showProgress({ state: "uploading" });
   try {
+    if (!upload.documents.includes(file.name.split(".").pop().toLowerCase())) throw new Error(`${file.name} has a format that cannot be translated.`);
     if (file.size > upload.most * 2 ** 20) throw new Error(`${file.name} has more than ${upload.most} MiB.`);
     const chosen = { ...languages, ...(models.length === 1 ? { model: models[0] } : {}) };
     const path = `/documents?${new URLSearchParams({ name: file.name, ...chosen, ...terms(models) })}`;

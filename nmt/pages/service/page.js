@@ -26,8 +26,11 @@ async function send(path, options) {
   const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
   const answer = await fetch(path, { ...options, headers })
     .catch(error => { throw error.name === "AbortError" ? error : new Error("The server does not answer."); });
-  if (answer.status === 401) lock(Boolean(token));
   if (answer.ok) return answer;
+  if (answer.status === 401) {
+    lock(Boolean(token));
+    throw new DOMException("The field of the token says what to do.", "AbortError");
+  }
   const failure = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
   throw new Error(failure.error);
 }
@@ -267,7 +270,7 @@ async function openAlternatives(sentence, index, element) {
     .catch(error => { closeAlternatives(); throw error; });
   if (state.word !== element) return;
   const box = $("alternatives"), place = element.getBoundingClientRect();
-  const typed = make("input", { value: text, ariaLabel: "Your own word", placeholder: "your own word" });
+  const typed = make("input", { value: text });
   typed.addEventListener("keydown", event => {
     if (event.key === "Enter" && !event.isComposing) choose(sentence, index, `${prefix}${typed.value}`.trim());
   });
@@ -276,7 +279,7 @@ async function openAlternatives(sentence, index, element) {
       make("bdi", { textContent: alternative.word }), make("span", { className: "muted", textContent: percent(Math.exp(alternative.log_prob)) }));
     button.addEventListener("click", () => choose(sentence, index, alternative.prefix));
     return button;
-  }), typed);
+  }), make("label", { className: "muted" }, "Your own word", typed));
   box.hidden = false;
   box.dir = getComputedStyle(element).direction;
   const left = box.dir === "rtl" ? place.right - box.offsetWidth : place.left;
