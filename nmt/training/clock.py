@@ -74,8 +74,10 @@ def choose_by_updates(
     if "init_from" in given:
         choose("warmup_updates", min(100, updates), "short, because the model is trained already")
     else:
-        warmup = min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP, updates)
-        choose("warmup_updates", warmup, f"a sixth of the updates, but from {_LEAST_WARMUP} to {_MOST_WARMUP:,}")
+        few = updates < 3 * _LEAST_WARMUP  # docs/given_time.md has measurements
+        warmup = max(1, updates // 3) if few else min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP)
+        reason = "a third of so few updates" if few else f"a sixth, but from {_LEAST_WARMUP} to {_MOST_WARMUP:,}"
+        choose("warmup_updates", warmup, reason)
 
     def interval(count: int, seconds: float) -> int:
         """Returns the updates between `count` events of so many seconds, or more so that they take 1/30 of the time.

@@ -91,6 +91,11 @@ def test_the_settings_of_multi30k_come_out() -> None:
     assert (plan["max_updates"], plan["warmup_updates"], plan["save_updates"]) == (5040, 840, 180)
 
 
+@pytest.mark.parametrize("updates, warmup", [(2, 1), (300, 100), (1199, 399), (1200, 400), (3000, 500), (90_000, 4000)])
+def test_the_learning_rate_reaches_its_peak_early_enough(updates: int, warmup: int) -> None:
+    assert choose_by_updates(updates, {}, 1.0, 1.0)["warmup_updates"].value == warmup
+
+
 @pytest.mark.parametrize("updates, counts", [(15, (15, 15, 15)), (5040, (28, 10, 50))])
 def test_reasons_count_what_will_be_written(updates: int, counts: tuple[int, ...]) -> None:
     choices = choose(MULTI30K, 15 * 60, {"max_updates": updates}, CPU.__getitem__)
