@@ -4,7 +4,7 @@ import csv
 import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -20,7 +20,7 @@ from nmt.text.forms import Endings, are_forms
 from nmt.text.languages import UNSPACED_SCRIPT, has_spaces
 from nmt.text.subword import UNK
 from nmt.text.terms import EDGES
-from nmt.text.words import RAW_WORD, is_blank, one_line
+from nmt.text.words import RAW_WORD, AlignedWords, is_blank, one_line
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
 _ENDS = set(".!?…")
@@ -52,20 +52,35 @@ def has_terms(terms: Sequence[TermOccurrence], translation: str) -> bool:
     return all(term.is_in(translation) for term in terms)
 
 
-def with_terms(translation: str, places: Sequence[tuple[TermOccurrence, range]]) -> Iterator[str]:
-    """Yields a translation with the first forms of terms, with the second ones, and so on.
+class TermPlace(NamedTuple):
+    """A term, the numbers of its words in the source line, and of the words of the translation whose place it takes."""
 
-    Args:
-        places: the terms with the words whose place they take, without the marks around these.
+    term: TermOccurrence
+    source: range
+    target: range
+
+
+def with_terms(
+    translation: str, places: Sequence[TermPlace], alignment: Sequence[AlignedWords]
+) -> Iterator[tuple[str, list[AlignedWords]]]:
+    """Yields a translation with the first forms of terms, with the second ones, and so on, and its alignments.
+
+    Marks around the words whose place a term takes stay.
     """
-    for form in range(max((len(term.forms) for term, _ in places), default=0)):
+    kept = [(i, j) for i, j in alignment if not any(j in place.target for place in places)]
+    for form in range(max((len(place.term.forms) for place in places), default=0)):
         words = RAW_WORD.findall(translation)
-        for term, place in places:
-            if place:
-                written = " ".join(filter(None, (words[i] for i in place)))
+        for term, _, target in places:
+            if target:
+                written = " ".join(filter(None, (words[j] for j in target)))
                 new = written.replace(written.strip(EDGES) or written, term.forms[form % len(term.forms)])
-                words[place.start : place.stop] = [new, *[""] * (len(place) - 1)]
-        yield " ".join(filter(None, words))
+                words[target.start : target.stop] = [new, *[""] * (len(target) - 1)]
+        # Where each word begins now: a term may have several words, and of the others in its place none is left.
+        starts = [0, *accumulate(len(RAW_WORD.findall(word)) for word in words)]
+        links = [
+            (i, j) for _, source, target in places for i in source for j in range(*starts[target.start :][:2]) if target
+        ]
+        yield " ".join(filter(None, words)), sorted([*((i, starts[j]) for i, j in kept), *links])
 
 
 class Glossary:

@@ -17,12 +17,14 @@ from nmt.errors import NmtError, importing
 from nmt.files import digest_of
 from nmt.interop.ctranslate2 import write_ctranslate2
 from nmt.model.device import device_type
-from nmt.search.beam import length_penalty
+from nmt.search.api import TokenHypothesis
+from nmt.search.beam import length_penalty, scored
 from nmt.text.subword import NEVER
 from nmt.text.words import AlignedWords
 from nmt.translate.alignment import alignment_of
 from nmt.translate.encoding import EncodedSentence
 from nmt.translate.pairs import EncodedPair, Score
+from nmt.translate.placed_terms import translate_with_terms
 from nmt.translate.units import Translation
 
 # Options of search that CTranslate2 has too.
@@ -36,6 +38,8 @@ _SCORED_TOKENS = 4096
 
 class CTranslate2Engine:
     """A model in CTranslate2; its methods are those of `nmt.translate.pytorch_engine.PyTorchEngine`."""
+
+    has_constraints = False
 
     def __init__(self, path: str, config: EngineConfig, runtime: RuntimeConfig, process: int) -> None:
         if runtime.precision != "auto":
@@ -79,8 +83,9 @@ class CTranslate2Engine:
         wrong = [name for name in search.variants() if name not in _SUPPORTED]
         if wrong:
             raise NmtError(f"--engine ctranslate2 does not support {flag_name(wrong[0])}; use --engine pytorch")
-        if sentence.required.constraints or sentence.terms:
-            raise NmtError("--engine ctranslate2 does not support constraints or glossaries; use --engine pytorch")
+        if sentence.required.constraints:
+            problem = "constraints, nor glossaries for languages without spaces"
+            raise NmtError(f"--engine ctranslate2 does not support {problem}; use --engine pytorch")
         if sentence.width > self._longest:
             raise NmtError(
                 f"{sentence.place} has a part of {sentence.width} positions, but the exported model of {self.path} has "
@@ -91,6 +96,8 @@ class CTranslate2Engine:
         self, sentences: Sequence[EncodedSentence], search: SearchConfig, *, log_probs: bool
     ) -> list[list[Translation]]:
         """Returns the translations of each sentence, ranked with the length penalty of this toolkit."""
+        if any(sentence.terms for sentence in sentences):
+            return translate_with_terms(self, sentences, search)
         for sentence in sentences:
             self._check(sentence, search)
         # CTranslate2's scores lack log P of a prefix, so the hypotheses are scored again before the best are taken.
@@ -105,10 +112,10 @@ class CTranslate2Engine:
                 for s, each in zip(sentences, ranked, strict=True)
                 for t in each
             ]
-            scored = iter(self._scored(pairs))
+            pair_values = iter(self._scored(pairs))
             for translations in ranked:
                 for i, translation in enumerate(translations):
-                    values = next(scored)[given:]
+                    values = next(pair_values)[given:]
                     score = sum(values) / length_penalty(float(len(values)), search.alpha)
                     translations[i] = translation._replace(score=score, log_probs=values)
             # Behind translations of the maximum length, log P of EOS counts now, which it did not in CTranslate2.
@@ -116,6 +123,14 @@ class CTranslate2Engine:
         if not log_probs:
             ranked = [[translation._replace(pieces=[], log_probs=[]) for translation in each] for each in ranked]
         return ranked
+
+    def score_prefixes(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[TokenHypothesis]:
+        """Returns the prefix of each sentence as the only hypothesis, with log P of its pieces and of EOS."""
+        targets = [[*self._given(s), *self.codec.target.pieces(s.required.prefix)] for s in sentences]
+        scored_pairs = self._scored([(self._source(s), target) for s, target in zip(sentences, targets, strict=True)])
+        given = self.codec.config.given_tokens
+        both = zip(sentences, scored_pairs, strict=True)
+        return [scored([*s.required.prefix], values[given:], search.alpha) for s, values in both]
 
     def _given(self, sentence: EncodedSentence) -> list[str]:
         return self.codec.target.pieces(self.codec.given(sentence.direction))
@@ -202,8 +217,8 @@ class CTranslate2Engine:
         pieces = [[self.codec.target.pieces(ids.tolist()) for ids in pair.targets] for pair in pairs]
         sources = [self.codec.source.pieces(pair.source.tolist()) for pair in pairs]
         flat = [(source, target) for source, targets in zip(sources, pieces, strict=True) for target in targets]
-        scored, given = iter(self._scored(flat)), self.codec.config.given_tokens
-        return [[Score.of_pieces(target[given:], next(scored)[given:]) for target in targets] for targets in pieces]
+        values, given = iter(self._scored(flat)), self.codec.config.given_tokens
+        return [[Score.of_pieces(target[given:], next(values)[given:]) for target in targets] for targets in pieces]
 
     def alternatives(self, sentence: EncodedSentence, count: int, search: SearchConfig) -> list[Translation]:
         self._check(sentence, search)
@@ -222,7 +237,7 @@ class CTranslate2Engine:
             use_vmap=True,
         )
         texts = self.codec.decode_target([self.codec.target.ids(pieces) for pieces in result.hypotheses])
-        scored = self._scored([(source, pieces) for pieces in result.hypotheses])
+        values = self._scored([(source, pieces) for pieces in result.hypotheses])
         return [
             Translation(
                 self.codec.target_with(text, sentence.given, sentence.direction.target),
@@ -230,6 +245,6 @@ class CTranslate2Engine:
                 pieces[len(given) :],
                 log_probs[len(given) :],
             )
-            for text, pieces, log_probs in zip(texts, result.hypotheses, scored, strict=True)
+            for text, pieces, log_probs in zip(texts, result.hypotheses, values, strict=True)
             if len(pieces) > len(prefix)
         ]

@@ -7,22 +7,23 @@ after a short training.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nmt.config import SearchConfig
+from nmt.search.api import TokenHypothesis
 from nmt.text.codec import TextCodec
-from nmt.text.glossary import has_terms, with_terms
+from nmt.text.glossary import TermPlace, has_terms, with_terms
 from nmt.text.subword import UNK
-from nmt.text.words import NO_WORD, RAW_WORD, one_line
+from nmt.text.words import NO_WORD, RAW_WORD, AlignedWords, one_line
 from nmt.translate.encoding import EncodedSentence, required_of
 from nmt.translate.units import Translation
 
 if TYPE_CHECKING:
-    from nmt.translate.pytorch_engine import PyTorchEngine
+    from nmt.translate.job import Engine
 
 # A translation whose terms cost more log P per piece is doubtful; docs/decoding.md has measurements.
 _MOST_COST = 3.0
@@ -31,7 +32,7 @@ _LEAST_FALL = 0.25
 
 
 def translate_with_terms(
-    engine: "PyTorchEngine", sentences: Sequence[EncodedSentence], search: SearchConfig
+    engine: "Engine", sentences: Sequence[EncodedSentence], search: SearchConfig
 ) -> list[list[Translation]]:
     """Returns translations with the terms of their sentences, in the order that they have without the terms.
 
@@ -44,20 +45,18 @@ def translate_with_terms(
         for i, translation in enumerate(ranked)
         if not has_terms(s.terms, translation.text)
     ]
-    placed = _placed(engine, [(sentences[n], translations[n][i].text) for n, i in lacking], search)
-    scored_texts = iter(engine.prefixes([*chain(*placed)], search))
-    candidates = [[*islice(scored_texts, len(texts))] for texts in placed]
-    can_require = not search.sample and search.beam_groups == 1
-    unplaced = dict.fromkeys(n for (n, _), texts in zip(lacking, placed, strict=True) if not texts and can_require)
+    placed = _placed(engine, [(sentences[n], translations[n][i]) for n, i in lacking], search)
+    can_require = engine.has_constraints and not search.sample and search.beam_groups == 1
+    unplaced = dict.fromkeys(n for (n, _), new in zip(lacking, placed, strict=True) if not new and can_require)
     forms = {n: [term.forms for term in sentences[n].terms] for n in unplaced}
     constrained = [_requiring(engine.codec, sentences[n], _prefix(sentences[n]), forms[n]) for n in unplaced]
     searched = (
         engine.translate(constrained, replace(search, n_best=1, mbr="none"), log_probs=True) if constrained else []
     )
     by_search = dict(zip(unplaced, searched, strict=True))
-    for (n, i), texts in zip(lacking, candidates, strict=True):
+    for (n, i), candidates in zip(lacking, placed, strict=True):
         terms, ranked = sentences[n].terms, translations[n]
-        best = max(texts or by_search.get(n, [ranked[i]]), key=lambda new: fmean(new.log_probs))
+        best = max(candidates or by_search.get(n, [ranked[i]]), key=lambda new: fmean(new.log_probs))
         is_doubtful = fmean(ranked[i].log_probs) - fmean(best.log_probs) > _MOST_COST
         if is_doubtful and search.glossary_fallback:
             best, is_doubtful = ranked[i], False
@@ -72,15 +71,40 @@ def translate_with_terms(
 
 
 def _placed(
-    engine: "PyTorchEngine", translated: Sequence[tuple[EncodedSentence, str]], search: SearchConfig
-) -> list[list[EncodedSentence]]:
-    """Returns sentences whose prefix is a whole translation with the terms in their places, for each form.
+    engine: "Engine", translated: Sequence[tuple[EncodedSentence, Translation]], search: SearchConfig
+) -> list[list[Translation]]:
+    """Returns the translations with the terms that they lack in their places, for each form; none if one has no place.
 
     Args:
         translated: sentences with translations that lack terms.
     """
-    missing = [[term for term in sentence.terms if not term.is_in(text)] for sentence, text in translated]
-    wholes = [_requiring(engine.codec, sentence, text, ()) for sentence, text in translated]
+    placed, new = list[list[tuple[str, list[AlignedWords]]]](), list[EncodedSentence]()
+    for (sentence, translation), places in zip(translated, _places(engine, translated, search), strict=True):
+        # Whoever gave a prefix has decided on the terms whose place is in it.
+        first = len(RAW_WORD.findall(_prefix(sentence)))
+        decided = [term for term, _, target in places if target and target.start < first]
+        chosen = [place for place in places if place.term not in decided]
+        needed = [term for term in sentence.terms if term not in decided]
+        alignment = translation.alignment or ()
+        texts = dict(with_terms(translation.text, chosen, alignment)) or {translation.text: [*alignment]}
+        placed.append([(text, links) for text, links in texts.items() if has_terms(needed, text)])
+        new += [_requiring(engine.codec, sentence, text, ()) for text, _ in placed[-1]]
+    scored = iter(zip(new, engine.score_prefixes(new, search), strict=True))
+    return [
+        [
+            _translation(engine.codec, *next(scored), links if translation.alignment is not None else None)
+            for _, links in texts
+        ]
+        for texts, (_, translation) in zip(placed, translated, strict=True)
+    ]
+
+
+def _places(
+    engine: "Engine", translated: Sequence[tuple[EncodedSentence, Translation]], search: SearchConfig
+) -> list[list[TermPlace]]:
+    """Returns the places of the terms that translations lack."""
+    missing = [[term for term in sentence.terms if not term.is_in(best.text)] for sentence, best in translated]
+    wholes = [_requiring(engine.codec, sentence, best.text, ()) for sentence, best in translated]
     shortened = [
         replace(whole, ids=_without(whole.ids, spelling))
         for whole, terms in zip(wholes, missing, strict=True)
@@ -88,20 +112,25 @@ def _placed(
     ]
     log_probs = iter([np.array(each.log_probs) for each in engine.score_prefixes([*wholes, *shortened], search)])
     given = [*islice(log_probs, len(wholes))]
-    placed = []
-    for (sentence, text), whole, terms, given_P in zip(translated, wholes, missing, given, strict=True):
-        words = engine.codec.words("target", text, whole.required.prefix)
-        falls = [_by_word((given_P - shortened_P)[:-1], words) for shortened_P in islice(log_probs, len(terms))]
-        is_whole = [term.is_whole_in(one_line(sentence.raw)) for term in terms]
-        places = [_place(fall) if whole else range(0) for fall, whole in zip(falls, is_whole, strict=True)]
-        # Whoever gave a prefix has decided on the terms whose place is in it.
-        first = len(RAW_WORD.findall(_prefix(sentence)))
-        decided = [term for term, place in zip(terms, places, strict=True) if place and place.start < first]
-        chosen = [pair for pair in zip(terms, places, strict=True) if pair[0] not in decided]
-        needed = [term for term in sentence.terms if term not in decided]
-        texts = [new for new in dict.fromkeys([*with_terms(text, chosen)] or [text]) if has_terms(needed, new)]
-        placed.append([_requiring(engine.codec, sentence, new, ()) for new in texts])
-    return placed
+    places = list[list[TermPlace]]()
+    for (sentence, best), whole, terms, given_P in zip(translated, wholes, missing, given, strict=True):
+        line, words = one_line(sentence.raw), engine.codec.words("target", best.text, whole.required.prefix)
+        places.append([])
+        for term, shortened_P in zip(terms, log_probs, strict=False):
+            target = _place(_by_word((given_P - shortened_P)[:-1], words)) if term.is_whole_in(line) else range(0)
+            source = range(line.count(" ", 0, term.start), line.count(" ", 0, term.stop) + 1)
+            places[-1].append(TermPlace(term, source, target))
+    return places
+
+
+def _translation(
+    codec: TextCodec, sentence: EncodedSentence, hypothesis: TokenHypothesis, alignment: list[AlignedWords] | None
+) -> Translation:
+    """Returns the translation that a sentence has as its prefix."""
+    (decoded,) = codec.decode_target([hypothesis.tokens])
+    text = codec.target_with(decoded, sentence.given, sentence.direction.target)
+    pieces = codec.target.pieces(hypothesis.tokens)
+    return Translation(text, hypothesis.score, pieces, hypothesis.log_probs, alignment=alignment)
 
 
 def _without(ids: np.ndarray, spelling: Sequence[int]) -> np.ndarray:
@@ -143,4 +172,5 @@ def _requiring(
     """Returns a sentence whose translation must have these, and no other terms; see `required_of`."""
     lang, lowers = sentence.direction.target, sentence.given.in_capitals
     required, given = required_of(codec, prefix, constraints, lang, lowers=lowers)
-    return replace(sentence, terms=(), required=required, given=given)
+    words = sentence.words if constraints else ()  # a whole translation gets the alignment of the one it is made from
+    return replace(sentence, terms=(), required=required, given=given, words=words)

@@ -91,9 +91,12 @@ class PyTorchEngine:
     """The engine of this toolkit; a loaded model that translates and scores.
 
     Attributes:
+        has_constraints: whether it can require phrases of a translation.
         models: one, or several that average their probabilities.
         vocabulary_map: restricts the pieces that a sentence is translated with, if there is one.
     """
+
+    has_constraints = True
 
     def __init__(
         self,
@@ -198,12 +201,6 @@ class PyTorchEngine:
         with self.session():
             hypotheses = in_halves(searched, sentences, _too_large, warn)
         return self.translations(sentences, hypotheses, search, log_probs=log_probs)
-
-    def prefixes(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[Translation]:
-        """Returns the prefix of each sentence as its whole translation, which needs no search."""
-        ranked = [[hypothesis] for hypothesis in self.score_prefixes(sentences, search)]
-        with self.session():
-            return [best for best, *_ in self.translations(sentences, ranked, search, log_probs=True)]
 
     @torch.no_grad()
     def score_prefixes(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[TokenHypothesis]:

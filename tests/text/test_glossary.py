@@ -18,10 +18,10 @@ from servers import Server, serving
 from nmt.config import RuntimeConfig
 from nmt.errors import NmtError
 from nmt.text.directions import Direction
-from nmt.text.glossary import Glossary, TermOccurrence, with_terms
+from nmt.text.glossary import Glossary, TermOccurrence, TermPlace, with_terms
 from nmt.text.protected import Protected
 from nmt.text.subword import UNK
-from nmt.text.words import NO_WORD
+from nmt.text.words import NO_WORD, pharaoh
 from nmt.translate.pairs import EncodedPair
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.units import Unit, UnitMaker
@@ -136,16 +136,19 @@ def test_terms_are_those_of_a_search_over_words(terms: set[str], words: list[str
     assert found({term: term for term in terms}, " ".join(words)) == expected
 
 
-@pytest.mark.parametrize("translation, place, expected", [
-    ("Ein Mann fährt Rad.", range(3, 4), "Ein Mann fährt Velo."),
-    ("„Rad“ – das fährt er", range(1), "„Velo“ – das fährt er"),
-    ("Er fährt ein neues Rad", range(2, 5), "Er fährt Velo"),
-    ("Ein Mann fährt", range(0), "Ein Mann fährt"),
+@pytest.mark.parametrize("translation, target, expected, links", [
+    ("Ein Mann fährt Rad.", range(3, 4), "Ein Mann fährt Velo.", "0-0 1-1 2-2 4-3"),
+    ("„Rad“ – das fährt", range(1), "„Velo“ – das fährt", "1-1 2-2 3-3 4-0"),
+    ("Er ein neues Rad", range(1, 3), "Er Velo Rad", "0-0 3-2 4-1"),
+    ("Ein Mann fährt dort", range(0), "Ein Mann fährt dort", "0-0 1-1 2-2 3-3"),
 ])  # fmt: skip
-def test_a_term_takes_the_place_of_words(translation: str, place: range, expected: str) -> None:
-    term = TermOccurrence(start=17, stop=21, forms=("Velo", "Fahrrad"))
-    first, second = with_terms(translation, [(term, place)])
-    assert (first, second) == (expected, expected.replace("Velo", "Fahrrad"))
+def test_a_term_takes_the_place_of_words(translation: str, target: range, expected: str, links: str) -> None:
+    term = TermOccurrence(start=17, stop=21, forms=("Velo", "ein Fahrrad"))
+    alignment = [(i, i) for i in range(4)]
+    (text, aligned), (other, others) = with_terms(translation, [TermPlace(term, range(4, 5), target)], alignment)
+    assert (text, pharaoh(aligned)) == (expected, links)
+    assert other == expected.replace("Velo", "ein Fahrrad")
+    assert all(0 <= j < len(other.split()) for _, j in others) and len(others) == len(aligned) + (len(target) > 0)
 
 
 @pytest.mark.parametrize("line, is_whole", [

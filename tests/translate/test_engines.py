@@ -39,6 +39,24 @@ def test_greedy_translations_are_the_same(model: Path) -> None:
     assert sum(linked) > 0.9 * len(linked)  # two words may get almost the same attention
 
 
+def test_terms_take_the_same_places(model: Path, tmp_path: Path) -> None:
+    """Terms without a place, which PyTorch searches for, are missing with CTranslate2."""
+    (tmp_path / "terms").write_text("some\txyz\nlearn\tuvw um\n")
+    lines = some_sentences(80, seed=4)
+    options = ["--beam=1", "--max-length-offset=12", "--alignments"]
+    free = zip(*(hypotheses(model, lines, *options, *engine) for engine in (PYTORCH, CT2)), strict=True)
+    lines = [line for line, ((own,), (other,)) in zip(lines, free, strict=True) if own["text"] == other["text"]]
+    options += ["--glossary", str(tmp_path / "terms")]
+    expected, found = (hypotheses(model, lines, *options, *engine) for engine in (PYTORCH, CT2))
+    placed = [pair for pair in zip(expected, found, strict=True) if not pair[1][0].get("unmet")]
+    with_terms = [pair for pair in placed if "xyz" in pair[1][0]["text"] or "uvw" in pair[1][0]["text"]]
+    assert len(with_terms) > 5
+    for (own,), (other,) in placed:
+        assert own["text"] == other["text"]
+        assert own["log_prob"] == pytest.approx(other["log_prob"], abs=1e-3)
+        assert len(set(own["alignment"].split())) == len(own["alignment"].split())
+
+
 def test_no_translation_has_bos_or_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are the most probable pieces."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -174,7 +192,8 @@ def test_the_service_translates_with_it(model: Path) -> None:
         found = server.post("/alternatives", {"source": "some words", "prefix": "more"}).json["alternatives"]
         assert found[0]["prefix"].startswith("more ")
         said = server.refused("/translate", {"source": "a", "constraints": ["b"]})
-        assert said == "--engine ctranslate2 does not support constraints or glossaries; use --engine pytorch"
+        problem = "constraints, nor glossaries for languages without spaces"
+        assert said == f"--engine ctranslate2 does not support {problem}; use --engine pytorch"
         assert "attention weights need" in server.refused("/attention", {"source": "a", "target": "b"})
 
 
