@@ -191,12 +191,14 @@ def aligned(
         assert records is not None  # without --shard
         alignments = list[Alignment](records)
         failures = [alignment.failure for alignment in alignments if alignment.failure]
-        if len(failures) == len(alignments):
-            count = f"none of {console.counted(len(alignments), 'pair')} of documents can be aligned"
-            raise NmtError(failures[0] if len(alignments) == 1 else f"{count}: {failures[0]}")
-        for failure in failures:
-            console.warn(failure)
-        yield alignments
+        if len(failures) < len(alignments):
+            for failure in failures:
+                console.warn(failure)
+            yield alignments
+            return
+    # Behind the block, the job is finished: the next one begins anew.
+    count = f"none of {console.counted(len(alignments), 'pair')} of documents can be aligned"
+    raise NmtError(failures[0] if len(alignments) == 1 else f"{count}: {failures[0]}")
 
 
 def _read_decisions(path: str) -> dict[tuple[str, str], list[Bead]]:

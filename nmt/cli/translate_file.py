@@ -59,11 +59,16 @@ def translate_file(
             cells = [*([output] * in_files), *(f"{count:,}" for count in counts)]
             shown = (path, *("" if failure else cell for cell in cells), failure or left)
             table.add_row(*(escape(console.visible(cell)) for cell in shown))
-        doubtful = Table("confidence", "file", "source", "translation", box=None, pad_edge=False)
+        doubtful = Table("confidence", "reason", "file", "source", "translation", box=None, pad_edge=False)
         pairs = [(report.path, *pair) for report in reports for pair in report.doubtful]
         for path, sentence, new in sorted(pairs, key=lambda pair: pair[2].confidence or 0.0):
             texts = (escape(console.visible(text)) for text in (path, sentence.text, new.text))
-            doubtful.add_row("terms" if new.confidence is None else f"{new.confidence:.2f}", *texts)
+            is_low = new.confidence is not None and new.confidence < files.doubtful
+            reason = (
+                "lacks terms" if new.unmet else "terms" if new.doubtful and new.without_terms else "one or two words"
+            )
+            confidence = "" if new.confidence is None else f"{new.confidence:.2f}"
+            doubtful.add_row(confidence, "low" if is_low else reason, *texts)
         for each in (table, doubtful)[: 1 + (files.doubtful > 0 or bool(pairs))]:
             Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(each)
     if count := sum(bool(report.failure) for report in reports):

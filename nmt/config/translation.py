@@ -56,7 +56,7 @@ class SearchConfig(Config, panel="Search"):
     glossary_mode: Literal["auto", "learnt", "strict", "both"] = option(
         "auto",
         "How terms of a glossary are translated. learnt: the model reads their translations in the source, and can "
-        "inflect them. strict: terms that a translation lacks take the place of the words that are aligned with their "
+        "inflect them. strict: terms that a translation lacks take the place of the words that depend on their "
         "sources, as they stand in the glossary. both: learnt, and then strict for terms that are still missing. auto: "
         "learnt for models that were trained with preprocess --terms, and strict for others.",
         needs="glossary",

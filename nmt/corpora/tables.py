@@ -28,6 +28,7 @@ other: id no lang language locale score url file domain type key index label cat
 _SAID = {kind: words.split() for kind, words in re.findall("(.+): (.+)", _WORDS)}
 _KNOWN = "|".join([*_SAID["source"], *_SAID["target"], *_SAID["text"], "language"])
 _KNOWN = rf"(?<![^\W_])(?:{_KNOWN})s?(?![^\W_])|原文|[译譯訳]文?"
+_SHORT_WORD = re.compile(r"[A-Z][a-z]{1,2}")
 _IDENTIFIER = re.compile(r"(?:Unnamed: )?\w*[\d_]\w*")
 _MARKS = f" {string.punctuation}"  # around a name
 
@@ -105,6 +106,10 @@ def read_json(corpus: CorpusFile) -> Iterator[Entry]:
         is_first = names not in columns_of
         is_asked = corpus.config.columns or not columns_of
         if is_first and not (is_asked or _texts(names, corpus.languages, are_fields=True)[0]):
+            corpus.left_out["without one of the columns"] += 1
+            continue
+        asked = names_in(corpus.config.columns) if corpus.config.columns and columns_of else []
+        if is_first and not set(asked) <= set(names):
             corpus.left_out["without one of the columns"] += 1
             continue
         if is_first:
@@ -193,7 +198,10 @@ def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool =
     texts = list[str]()
     if len(codes) > 1 and len([lang for lang in languages if likeliest(lang, codes)]) > 1:
         texts = codes
-    elif len(codes) == len(others) == 1 and (others[0] or (len(names) == 2 and not are_fields)):
+    # "Hi" and "He" are codes of languages, but rather words at the beginning of a table without names.
+    elif len(codes) == len(others) == 1 and (
+        others[0] or (len(names) == 2 and not are_fields and not _SHORT_WORD.fullmatch(names[best[codes[0]]]))
+    ):
         texts = [*codes, *others]  # one language decides what the other is
     elif set(kinds) <= {*_SAID, ""} and "target" in best:
         texts = next(([side, "target"] for side in ("source", "text") if side in best), [])

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from nmt.data.arrays import hash_of
 from nmt.text.casing import capitalized, has_case, upper
+from nmt.text.sentences import FULL_STOPS
 
 Lines = tuple[str, str]
-_FINAL = ".!?…。！？।"
+_FINAL = f"{FULL_STOPS}!?…！？؟፧"
 _SPACES = " \u00a0\u202f"
 # A word, behind the quotation marks and brackets before it.
 _WORD = re.compile(r"(?<![^ ])([\"'“”„‘’‚«»‹›(\[¿¡\u00a0\u202f]*)(\w[^ ]*)")
@@ -82,9 +83,8 @@ def _changed(pair: Lines, change: str, draw: random.Random, langs: Lines) -> Lin
         line = " ".join("".join(draw.choices(_NOISE, k=draw.randint(1, 8))) for _ in range(draw.randint(1, 12)))
         return line, line
     changed = without_final_punctuation(source), without_final_punctuation(target)
-    if any(new == old and old.endswith(tuple(_FINAL)) for new, old in zip(changed, pair, strict=True)):
-        return pair  # one side must keep its punctuation
-    return changed
+    # Otherwise, the model would learn to drop punctuation that the source has, or to invent it.
+    return changed if all(new != old for new, old in zip(changed, pair, strict=True)) else pair
 
 
 # A noised copy lacks this share of the pieces, and has the others up to so many places from their own.

@@ -10,7 +10,7 @@ from nmt import console
 from nmt.data.corpora import in_chunks
 from nmt.data.leaks import HeldOut
 from nmt.errors import NmtError
-from nmt.files import new_folder, writing
+from nmt.files import check_new, new_folder, writing
 from nmt.text.corpus import parallel_paths, read_rows
 from nmt.text.words import is_blank
 
@@ -24,6 +24,7 @@ def split(prefix: str, langs: tuple[str, str], lines: int, dest: str) -> None:
     Raises:
         NmtError: the corpus cannot be read or is too small, or the folder exists or cannot be written.
     """
+    check_new(dest, "--dest")
     paths = parallel_paths(prefix, *langs)
     usable = np.flatnonzero([not any(map(is_blank, row)) for row in read_rows(*paths)])
     if len(usable) < 4 * lines:
@@ -45,5 +46,8 @@ def split(prefix: str, langs: tuple[str, str], lines: int, dest: str) -> None:
                 for lang, line in zip(langs, row if part != "copies" else (), strict=False):
                     files[part, lang].write(f"{line}\n")
             first += len(rows)
+        if not counts["train"]:
+            problem = f"all other pairs of {prefix} are nearly those that are held out, so none is left for training"
+            raise NmtError(f"{problem}; drop its copies with nmt clean first")
     pairs = ", ".join(f"{part} {counts[part]:,}" for part in ("train", "dev", "test"))
     console.info(f"wrote {dest}: pairs in {pairs}; left out {counts['copies']:,} copies of pairs in dev and test")

@@ -40,6 +40,7 @@ _WEIGHTS = (
 # The index of Firefox's models, see https://remote-settings.readthedocs.io, and their licence.
 _FIREFOX, _RECORDS = "https://firefox.settings.services.mozilla.com/v1/", "buckets/main/collections/translations-models"
 _FIREFOX_LICENCE = "MPL-2.0"
+_FILE_TYPES = {"model", "vocab", "srcvocab", "trgvocab"}  # of the types in Mozilla's index
 _TIMEOUT_SECONDS = 30
 
 
@@ -213,11 +214,12 @@ def _released_by_firefox(name: str, version: str) -> _Release:
         raise NmtError(f"Mozilla's index has no {name}{version and '@'}{version}; it has {known}")
     # Versions are such as 1.0 and, before a release, 1.0a2.
     newest = max(versions, key=lambda each: ("a" not in each, [int(n) for n in re.findall(r"\d+", each)]))
-    files = [each["attachment"] for each in own if each["version"] == newest and each["fileType"] != "lex"]
-    return _Release(newest, partial(_import_from_firefox, name, newest, files))
+    files = [each["attachment"] for each in own if each["version"] == newest and each["fileType"] in _FILE_TYPES]
+    languages = own[0]["fromLang"], own[0]["toLang"]
+    return _Release(newest, partial(_import_from_firefox, name, newest, languages, files))
 
 
-def _import_from_firefox(name: str, version: str, files: Sequence[Any], path: Path) -> None:
+def _import_from_firefox(name: str, version: str, languages: tuple[str, str], files: Sequence[Any], path: Path) -> None:
     from nmt.interop.marian import import_marian
 
     address = _index(name, "", "capabilities")["attachments"]["base_url"]
@@ -230,8 +232,7 @@ def _import_from_firefox(name: str, version: str, files: Sequence[Any], path: Pa
             if digest_of(str(target)) != file["hash"]:
                 raise NmtError(f"{name}: {target.name} arrived damaged; run the same command again")
         with naming(name), replaced_file(path, "free some space") as output:
-            source_lang, target_lang = name.removeprefix("firefox:").split("-", 1)
-            write_model, _ = import_marian(folder, source_lang, target_lang, f"{name}@{version}")
+            write_model, _ = import_marian(folder, *languages, f"{name}@{version}")
             write_model(output)
 
 

@@ -109,7 +109,10 @@ def _files(folder: Path) -> tuple[Path, list[Path], Path | None]:
             path for path in listed if re.fullmatch(pattern, path.name)
         ]
 
-    models, vocabularies = files("models", r"(?!lex).*\.(bin|npz)"), files("vocabs", r".*vocab.*\.(spm|ya?ml)")
+    models, vocabularies = (
+        files("models", r"(?!lex|qualityModel).*\.(bin|npz)"),
+        files("vocabs", r".*vocab.*\.(spm|ya?ml)"),
+    )
     if len(models) != 1 or not 1 <= len(vocabularies) <= 2:
         counts = f"{len(models)} models (.bin or .npz) and {len(vocabularies)} vocabularies (.spm or .yml)"
         raise NmtError(f"{folder} has {counts}; leave one model in it, and its vocabulary or both vocabularies")

@@ -31,6 +31,7 @@ Settings = Mapping[str, Any]
 # Makes what all shards need, in the folder it is given.
 Prepare = Callable[[Path, Plan], None]
 _MANIFEST = "manifest.json"
+_SHARD_LINES = "--shard-lines"
 # The version of the form of the files in the folder.
 _VERSION = 2
 # The end of the message if a file of the job cannot be written.
@@ -191,7 +192,7 @@ def job_folder(
         folder = None
         try:
             with locked(path / _PREPARING, waiting, _ADVICE, patience=math.inf):
-                folder = _opened(path, source, options.shard_lines or shard_rows, settings, prepare)
+                folder = _opened(path, source, options, shard_rows, settings, prepare)
             yield folder
         except SystemExit:
             if folder and folder.is_complete:
@@ -207,8 +208,13 @@ def job_folder(
                 files.remove_empty(missing)
 
 
-def _opened(path: Path, source: Source, shard_rows: int, settings: Settings, prepare: Prepare | None) -> JobFolder:
+def _opened(
+    path: Path, source: Source, options: JobConfig, shard_rows: int, settings: Settings, prepare: Prepare | None
+) -> JobFolder:
     """Returns the folder of a job, which is prepared first unless an earlier process did that."""
+    # What merges the parts computes nothing, so it may be another machine.
+    free = {"--device", "--precision", *([] if options.shard_lines else [_SHARD_LINES])} if options.merge else set()
+    shard_rows = options.shard_lines or shard_rows
     manifest_file = path / _MANIFEST
     try:
         saved: dict[str, Any] = json.loads(manifest_file.read_text(encoding="utf-8"))
@@ -224,15 +230,16 @@ def _opened(path: Path, source: Source, shard_rows: int, settings: Settings, pre
             with files.writing(path / name, _ADVICE):
                 (path / name).mkdir(exist_ok=True)
     plan = source.plan(shard_rows, Plan.from_dict(saved["plan"]) if saved else None)
-    every: dict[str, Any] = {"--shard-lines": shard_rows, "version of its files": _VERSION}
+    every: dict[str, Any] = {"version of its files": _VERSION}
     for segment_number, segment in enumerate(plan.segments, start=1):
         for column, read in zip(source.columns, segment, strict=True):
             name = column if len(plan.segments) == 1 else f"{column} {segment_number}"
             every[name] = f"SHA-256 {read.digest[:16]}…"
-    now: dict[str, Any] = json.loads(json.dumps(every | dict(settings)))  # tuples become lists
+    every |= {**settings, _SHARD_LINES: shard_rows}  # the last, because it may follow from the others
+    now: dict[str, Any] = json.loads(json.dumps(every))  # tuples become lists
     then = saved.get("settings", now)
     for name in dict.fromkeys([*then, *now]):
-        if name in then and name in now and then[name] == now[name]:
+        if name in free or (name in then and name in now and then[name] == now[name]):
             continue
         difference = f"{name} was {'not ' if name in now else ''}given"
         if name in then and name in now:
@@ -355,15 +362,16 @@ def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> bool:
     If not, signals from now on end the process as usual, and not as a job that can be resumed.
 
     Raises:
-        NmtError: an option needs a job with shards, but these files allow none.
+        NmtError: an input is missing or a folder, or an option needs a job with shards, but these files allow none.
     """
     from_files = files.STDIO not in inputs and all(map(os.path.isfile, inputs))
     if from_files and output not in ("", files.STDIO) and files.is_replaceable(output):
         return True
+    for path in inputs:
+        if path != files.STDIO and (os.path.isdir(path) or not os.path.exists(path)):
+            wrong = "is a folder; give files" if os.path.isdir(path) else "does not exist; check the path"
+            raise NmtError(f"{path} {wrong}")
     if options.needs_shards:
-        missing = next((path for path in inputs if path != files.STDIO and not os.path.exists(path)), None)
-        if missing:
-            raise NmtError(f"{missing} does not exist; check the path")
         raise NmtError(f"{options.needs_shards} needs files as input and as --output; give the names of files")
     end_as_usual()
     return False

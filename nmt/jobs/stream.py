@@ -197,7 +197,8 @@ def local(job: Job, chunks: Chunks, workers: int | None, progress: Progress) -> 
     running: dict[Future[Any], tuple[_Unfinished, Batch]] = {}
     with worker_pool(partial(_task, job), workers, ATTEMPTS, preload=type(job).__module__) as submit:
         while True:
-            while len(in_flight) < 2:  # so that idle workers begin a chunk while the last batch of the other is running
+            # Idle workers begin a chunk while the last batches of others are running.
+            while len(in_flight) < 2 or len(running) < workers:
                 chunk = chunks.take(wait=not in_flight)
                 if not chunk or not chunk.units:
                     break

@@ -15,6 +15,7 @@ from nmt.text.languages import (
     UNSPACED_SCRIPT,
     WITH_DECIMAL_POINT,
     WITH_SPACED_THOUSANDS,
+    base_language,
     is_among,
     plural_form,
     plural_forms,
@@ -101,6 +102,12 @@ def _plural_form(number: tuple[str, str, str], language: str) -> int:
     return form(2 if fraction and form(0) != form(1) else int(whole[-6:]) + 10**6 * (len(whole) > 6))
 
 
+def _depend_on_number(before: str, after: str, language: str) -> bool:
+    """Returns whether the words beside a number may change with it: dell'11 and del 12, an 8 and a 9, 5'te and 6'da."""
+    article = {"en": r"\b(?:a|an) $", "hu": r"\b(?:a|az) $"}.get(base_language(language), "$.")
+    return bool(re.search(rf"\w['’]$|{article}", before, re.I) or re.match(r"['’:-][^\W\d_]", after))
+
+
 def _is_clear(before: str, after: str, language: str) -> bool:
     """Whether a number of the memory says how to write another one.
 
@@ -142,6 +149,8 @@ def with_values(old: Sequence[str], new: Sequence[str], parts: Sequence[str], la
             return None  # 2.1 that stays 2.1 is a section or a version, and 1,200 is not
         for i in places:
             number = numbers[i] if equal else None
+            if before != after and before[0].isdigit() and _depend_on_number(parts[i - 1], parts[i + 1], languages[1]):
+                return None
             if not (new_value and number):
                 written[i] = after
                 continue

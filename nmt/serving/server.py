@@ -54,7 +54,7 @@ def serve(
             signal.signal(signal_number, lambda *_: sys.exit())
         host, port = listener.getsockname()[:2]
         if token is None and not ipaddress.ip_address(host).is_loopback:
-            console.warn(f"everyone who can reach {host} can use this server; set --token-file")
+            console.warn("everyone in the network can use this server; set --token-file")
         host = _address_for_others(host, family) if ipaddress.ip_address(host).is_unspecified else host
         shown = f"[{host}]" if ":" in host else host
         console.info(f"serving {', '.join(models)} on http://{shown}:{port}; Ctrl-C ends it")

@@ -1,6 +1,6 @@
 """Capitals by the rules of a language: those of Unicode's SpecialCasing and of CLDR, and the prefixes of Irish."""
 
-from unicodedata import normalize
+from unicodedata import category, normalize
 
 import regex as re
 
@@ -60,5 +60,6 @@ def has_case(text: str) -> bool:
 
 
 def is_upper(text: str, lang: str) -> bool:
-    """Returns whether text is in capitals."""
-    return (_IRISH.sub("", text) if base_language(lang) == "ga" else text).isupper()
+    """Returns whether text is in capitals. Text with letters of a script without capitals, such as Arabic, is not."""
+    text = _IRISH.sub("", text) if base_language(lang) == "ga" else text
+    return text.isupper() and not any(category(character) == "Lo" for character in text)

@@ -24,17 +24,23 @@ from nmt.text.words import RAW_WORD, AlignedWords, is_blank, one_line
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
 _ENDS = set(".!?…")
+_BEGINNING = r"(?:^|[.!?…]\W*\s)\W*"  # what stands before the first word of a sentence
 _WORD = re.compile(r"\w+")  # in this package, with the vowel signs of scripts such as Devanagari
 # Start and end of a term in a line, the term, and whether the line differs from it only in its first, capital letter.
 _TermSpan = tuple[int, int, str, bool]
 
 
 class TermOccurrence(NamedTuple):
-    """A term in a source line: its place, counted in a line with single spaces, and the forms of its translation."""
+    """A term in a source line: its place, counted in a line with single spaces, and the forms of its translation.
+
+    Attributes:
+        at_beginning: the forms as they begin a sentence of the translation.
+    """
 
     start: int
     stop: int
     forms: tuple[str, ...]
+    at_beginning: tuple[str, ...] = ()
 
     def is_whole_in(self, line: str) -> bool:
         """Returns whether the term, at its place in a source line, is one or several whole words."""
@@ -43,8 +49,11 @@ class TermOccurrence(NamedTuple):
 
     def is_in(self, text: str) -> bool:
         """Returns whether a text has one of the forms. A word may go on behind it, but not begin before it."""
-        forms = "|".join(map(re.escape, self.forms))
-        return bool(re.search(rf"(?:(?<!\w)|(?<={UNSPACED_SCRIPT.pattern}))(?:{forms})", text))
+        forms, capitalized_forms = ("|".join(map(re.escape, each)) for each in (self.forms, self.at_beginning))
+        anywhere = rf"(?:(?<!\w)|(?<={UNSPACED_SCRIPT.pattern}))(?:{forms})"
+        return bool(
+            re.search(rf"{anywhere}|{_BEGINNING}(?:{capitalized_forms})" if capitalized_forms else anywhere, text)
+        )
 
 
 def has_terms(terms: Sequence[TermOccurrence], translation: str) -> bool:
@@ -73,12 +82,17 @@ def with_terms(
         for term, _, target in places:
             if target:
                 written = " ".join(filter(None, (words[j] for j in target)))
-                new = written.replace(written.strip(EDGES) or written, term.forms[form % len(term.forms)])
+                replaced = written.strip(EDGES) or written
+                begins = re.search(rf"{_BEGINNING}$", "".join(f"{word} " for word in words[: target.start]))
+                forms = (term.at_beginning if begins and replaced[0].isupper() else ()) or term.forms
+                new = written.replace(replaced, forms[form % len(forms)])
                 words[target.start : target.stop] = [new, *[""] * (len(target) - 1)]
         # Where each word begins now: a term may have several words, and of the others in its place none is left.
         starts = [0, *accumulate(len(RAW_WORD.findall(word)) for word in words)]
         links = [
-            (i, j) for _, source, target in places for i in source for j in range(*starts[target.start :][:2]) if target
+            (source[min(k, len(source) - 1)], j)
+            for _, source, target in places
+            for k, j in enumerate(range(*starts[target.start :][:2]) if target else ())
         ]
         yield " ".join(filter(None, words)), sorted([*((i, starts[j]) for i, j in kept), *links])
 
@@ -160,7 +174,8 @@ class Glossary:
             capitals = [capitalized(form, lang) for form in forms if has_capital]
             is_upper = endings and normal[start:stop].isupper() and not term.isupper()
             in_capitals = [upper(form, lang) for form in forms if is_upper]
-            terms.append(TermOccurrence(start, stop, tuple(dict.fromkeys([*in_capitals, *forms, *capitals]))))
+            forms = tuple(dict.fromkeys([*in_capitals, *forms, *capitals]))
+            terms.append(TermOccurrence(start, stop, forms, tuple(capitalized(form, lang) for form in forms)))
         return terms
 
     def _inflected(self, text: str, endings: Collection[Endings]) -> Iterator[_TermSpan]:

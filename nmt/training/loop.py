@@ -151,7 +151,7 @@ class TrainingLoop:
         if len(options) > 1:
             then, now = (float(f"{n:.2g}") for n in (training.config.max_updates, options["max_updates"]))
             if now != then:
-                console.info(f"about {now:,.0f} updates fit into the time, not {then:,.0f}")
+                console.info(f"about {now:,.0f} updates fit into the time")
         training.config = replace(training.config, **options)
         clock.next_look = update + max(1, (training.config.max_updates - update) // 20)
         self._write_config()

@@ -51,5 +51,5 @@ def calibrate(
     earlier = [Calibration(**values) for values in stored.provenance.get(CALIBRATIONS, ())]
     kept = [each for each in earlier if each[:4] not in replaced]
     provenance = stored.provenance | {CALIBRATIONS: [each._asdict() for each in [*kept, *calibrations]]}
-    save_checkpoint(replace(stored, provenance=provenance), Path(models[0]))
+    save_checkpoint(replace(stored, provenance=provenance), Path(models[0]).resolve())
     return calibrations

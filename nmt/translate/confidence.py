@@ -28,6 +28,7 @@ _IRRELEVANT = {
     "alignments",
     "seed",
     "glossary_fallback",
+    "glossary_mode",
 }
 # Added to the diagonal of the normal equations of standardised features; and the parts of cross-validation.
 _RIDGE, _FOLDS = 1.0, 10
@@ -59,9 +60,9 @@ class Calibration(NamedTuple):
     correlation: float
 
     def __str__(self) -> str:
-        figures = f"error is {self.error:.3f}, and its rank correlation with chrF {self.correlation:.3f}"
-        lines = f"fitted to {counted(self.lines, 'line')}; on held-out lines, its {figures}"
-        return f"confidence of {self.direction} with {self.engine}, {lines}"
+        lines = f"fitted to {counted(self.lines, 'line')}; on others, it is wrong by {self.error:.3f} on average"
+        correlation = f"its rank correlation with chrF is {self.correlation:.3f}"
+        return f"translations of {self.direction} with {self.engine} have a confidence, {lines}, and {correlation}"
 
     def of(self, source: str, translation: Translation) -> float:
         """Returns the confidence of a translation: 1 if no model has translated."""

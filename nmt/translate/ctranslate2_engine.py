@@ -10,6 +10,7 @@ import numpy as np
 from nmt import __version__
 from nmt.cache import cached_folder
 from nmt.checkpoint import load_checkpoint
+from nmt.checkpoint_format import read_digest
 from nmt.config import EngineConfig, Facts, RuntimeConfig, SearchConfig
 from nmt.config.options import flag_name
 from nmt.config.translation import LONGEST_EXPORTED
@@ -48,7 +49,7 @@ class CTranslate2Engine:
             )
         with importing("ctranslate2", "--engine ctranslate2"):
             import ctranslate2  # the export would name another flag
-        digests = [digest_of(path), config.vocabulary_map and digest_of(config.vocabulary_map)]
+        digests = [read_digest(path), config.vocabulary_map and digest_of(config.vocabulary_map)]
         checkpoint = load_checkpoint(path)
         self.path, self.codec = path, checkpoint.codec
         self._never = [[piece] for piece in self.codec.target.pieces(list(NEVER))]

@@ -131,7 +131,7 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
             ids = with_context if len(with_context) <= longest else ids
         terms = () if mode == "learnt" else terms
         constraints = unit.alternatives
-        if sentence.tags or constraints or not all(map(has_spaces, unit.direction)):
+        if sentence.tags or constraints:
             constraints, terms = [*constraints, *(term.forms for term in terms)], ()
         required, given = required_of(codec, unit.prefix, constraints, unit.direction.target, lowers=lowers)
         parts = [] if is_blank_text and required == Required() else parts_of_long(codec, ids, unit.direction, longest)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nmt.config import SearchConfig
-from nmt.search.api import TokenHypothesis
+from nmt.search.api import Required, TokenHypothesis
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import TermPlace, has_terms, with_terms
+from nmt.text.languages import has_spaces
 from nmt.text.subword import UNK
 from nmt.text.words import NO_WORD, RAW_WORD, AlignedWords, one_line
 from nmt.translate.encoding import EncodedSentence, required_of
@@ -49,7 +50,9 @@ def translate_with_terms(
     can_require = engine.has_constraints and not search.sample and search.beam_groups == 1
     unplaced = dict.fromkeys(n for (n, _), new in zip(lacking, placed, strict=True) if not new and can_require)
     forms = {n: [term.forms for term in sentences[n].terms] for n in unplaced}
-    constrained = [_requiring(engine.codec, sentences[n], _prefix(sentences[n]), forms[n]) for n in unplaced]
+    constrained = [
+        _with_prefix_of(sentences[n], _requiring(engine.codec, sentences[n], "", forms[n])) for n in unplaced
+    ]
     searched = (
         engine.translate(constrained, replace(search, n_best=1, mbr="none"), log_probs=True) if constrained else []
     )
@@ -81,7 +84,8 @@ def _placed(
     placed, new = list[list[tuple[str, list[AlignedWords]]]](), list[EncodedSentence]()
     for (sentence, translation), places in zip(translated, _places(engine, translated, search), strict=True):
         # Whoever gave a prefix has decided on the terms whose place is in it.
-        first = len(RAW_WORD.findall(_prefix(sentence)))
+        (prefix,) = engine.codec.decode_target([[*sentence.required.prefix]])
+        first = len(RAW_WORD.findall(prefix))
         decided = [term for term, _, target in places if target and target.start < first]
         chosen = [place for place in places if place.term not in decided]
         needed = [term for term in sentence.terms if term not in decided]
@@ -89,11 +93,11 @@ def _placed(
         texts = dict(with_terms(translation.text, chosen, alignment)) or {translation.text: [*alignment]}
         placed.append([(text, links) for text, links in texts.items() if has_terms(needed, text)])
         new += [_requiring(engine.codec, sentence, text, ()) for text, _ in placed[-1]]
-    scored = iter(zip(new, engine.score_prefixes(new, search), strict=True))
+    scored = iter(engine.score_prefixes(new, search))
     return [
         [
-            _translation(engine.codec, *next(scored), links if translation.alignment is not None else None)
-            for _, links in texts
+            _translation(engine.codec, text, next(scored), links if translation.alignment is not None else None)
+            for text, links in texts
         ]
         for texts, (_, translation) in zip(placed, translated, strict=True)
     ]
@@ -117,18 +121,16 @@ def _places(
         line, words = one_line(sentence.raw), engine.codec.words("target", best.text, whole.required.prefix)
         places.append([])
         for term, shortened_P in zip(terms, log_probs, strict=False):
-            target = _place(_by_word((given_P - shortened_P)[:-1], words)) if term.is_whole_in(line) else range(0)
+            has_words = term.is_whole_in(line) and all(map(has_spaces, sentence.direction))
+            target = _place(_by_word((given_P - shortened_P)[:-1], words)) if has_words else range(0)
             source = range(line.count(" ", 0, term.start), line.count(" ", 0, term.stop) + 1)
             places[-1].append(TermPlace(term, source, target))
     return places
 
 
 def _translation(
-    codec: TextCodec, sentence: EncodedSentence, hypothesis: TokenHypothesis, alignment: list[AlignedWords] | None
+    codec: TextCodec, text: str, hypothesis: TokenHypothesis, alignment: list[AlignedWords] | None
 ) -> Translation:
-    """Returns the translation that a sentence has as its prefix."""
-    (decoded,) = codec.decode_target([hypothesis.tokens])
-    text = codec.target_with(decoded, sentence.given, sentence.direction.target)
     pieces = codec.target.pieces(hypothesis.tokens)
     return Translation(text, hypothesis.score, pieces, hypothesis.log_probs, alignment=alignment)
 
@@ -162,8 +164,10 @@ def _place(falls: np.ndarray) -> range:
     return range(start, stop)
 
 
-def _prefix(sentence: EncodedSentence) -> str:
-    return sentence.given.prefix.given if sentence.given.prefix else ""
+def _with_prefix_of(sentence: EncodedSentence, other: EncodedSentence) -> EncodedSentence:
+    """Returns another sentence with the prefix of this one."""
+    given = other.given._replace(prefix=sentence.given.prefix)
+    return replace(other, given=given, required=Required(sentence.required.prefix, other.required.constraints))
 
 
 def _requiring(

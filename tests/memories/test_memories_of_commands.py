@@ -238,8 +238,9 @@ def test_documents_get_what_the_memory_has(model: Path, memory: Path, tmp_path: 
     done = run("translate-file", *documents, "--model", model, "--device=cpu", *OPTIONS, "--memory", memory)
     rows = [line.split() for line in done.stderr.splitlines()[-3:]]
     assert rows == [
-        ["file", "sentences", "from", "memory", "left", "as", "they", "are"], [str(documents[0]), "3", "1"],
-        [str(documents[1]), "3", "1"],
+        ["file", "translation", "sentences", "from", "memory", "left", "as", "they", "are"],
+        [str(documents[0]), str(tmp_path / "out" / "a.xlf"), "3", "1"],
+        [str(documents[1]), str(tmp_path / "out" / "b.po"), "3", "1"],
     ]  # fmt: skip
     units = etree.parse(tmp_path / "out" / "a.xlf").getroot().findall(".//{*}trans-unit")
     assert [[child.tag for child in unit] for unit in units] == [["source", "target", "alt-trans"]] * 3

@@ -151,6 +151,18 @@ def test_a_term_takes_the_place_of_words(translation: str, target: range, expect
     assert all(0 <= j < len(other.split()) for _, j in others) and len(others) == len(aligned) + (len(target) > 0)
 
 
+@pytest.mark.parametrize("translation, target, expected", [
+    ("„Oft fährt er.", range(1), "„Häufig fährt er."), ("Er fährt oft.", range(2, 3), "Er fährt häufig."),
+    ("Er ruht. Oft fährt er.", range(2, 3), "Er ruht. Häufig fährt er."), ("oft ruht er", range(1), "häufig ruht er"),
+    ("Er fährt Rad Oft.", range(3, 4), "Er fährt Rad häufig."),
+])  # fmt: skip
+def test_a_term_gets_the_capital_of_a_beginning_sentence(translation: str, target: range, expected: str) -> None:
+    (term,) = Glossary({"often": ("häufig",)}).occurrences_in("He often rides.", Direction("en", "de"))
+    ((text, _),) = with_terms(translation, [TermPlace(term, range(1, 2), target)], [])
+    assert text == expected and term.is_in(expected)
+    assert not term.is_in("Er fährt Häufig.")
+
+
 @pytest.mark.parametrize("line, is_whole", [
     ("a man rides some bike!", True), ("a man rides some bike-friendly", False), ("a man rides some (bike)", True),
     ("a man rides somebike", False), ("a man rides one;.bike", False),

@@ -35,7 +35,7 @@ def model(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibrated copy of the trained model."""
     folder = tmp_path_factory.mktemp("calibrated")
     path = Path(shutil.copy(trained / "run" / "best.safetensors", folder / "model.safetensors"))
-    assert "confidence of en-de with pytorch, fitted to 110 lines" in calibrate(path, folder)
+    assert "translations of en-de with pytorch have a confidence, fitted to 110 lines" in calibrate(path, folder)
     return path
 
 
@@ -99,7 +99,9 @@ def test_a_training_calibrates_what_it_writes_last(trained: Path, tmp_path: Path
     options = ["--valid-metric=nll", "--average-last=2", "--max-updates=4", "--save-updates=2"]
     said = train(tmp_path / "data", tmp_path / "run", *options)
     average = tmp_path / "run" / "average.safetensors"
-    assert f"{average}: confidence of en-de with pytorch, fitted to 110 lines" in " ".join(said.split())
+    assert f"{average}: translations of en-de with pytorch have a confidence, fitted to 110 lines" in " ".join(
+        said.split()
+    )
     assert None not in confidences(average, lines=SOURCES[:2])
     before = average.read_bytes()
     train(tmp_path / "data", tmp_path / "run", *options)

@@ -224,7 +224,7 @@ function drawSentence(sentence) {
 }
 
 function drawFromMemory(sentence, { text, origin }) {
-  const title = `From the ${origin}. Click to see its sentence.`;
+  const title = `From the ${origin}.${origin === "memory" ? " Click to see its sentence." : ""}`;
   const button = make("span", { className: "sentence from-memory", tabIndex: 0, textContent: text, title });
   button.setAttribute("role", "button");
   button.addEventListener("click", () => { state.selected = sentence; drawDetails(); });
@@ -469,9 +469,9 @@ async function start() {
   await showCorrections(server);
   $("glossaries").hidden = !server.glossaries.length;
   fill($("glossary"), [["", "none"], ...server.glossaries.map(name => [name, name])]);
-  if (server.glossaries.length === 1) [$("glossary").value] = server.glossaries;
   $("memories").hidden = !server.memories.length;
   fill($("memory"), [["", "none"], ...server.memories.map(name => [name, name])]);
+  for (const [id, [only, other]] of [["glossary", server.glossaries], ["memory", server.memories]]) if (only && !other) $(id).value = only;
   if ($("source").value) translate();
 }
 
