@@ -96,7 +96,7 @@ def test_without_spaces_terms_match_anywhere() -> None:
 ])  # fmt: skip
 def test_other_forms_of_terms_match(term: str, line: str, places: list[tuple[int, int]]) -> None:
     terms = Glossary({term: ("Wort",)}).occurrences_in(line, Direction("en", "de"), {("", "s")})
-    assert terms == [(start, stop, ("Wort",)) for start, stop in places]
+    assert [term[:3] for term in terms] == [(start, stop, ("Wort",)) for start, stop in places]
 
 
 def test_the_forms_of_a_term_in_capitals_are_in_capitals_too() -> None:
@@ -115,7 +115,9 @@ def test_words_that_stay_are_no_terms() -> None:
     maker = UnitMaker(TEXT_CONFIG, Protected(), Direction("en", "de"), glossary=Glossary({"few": ("x",)}))
     for line in lines:
         (sentence,) = maker.complete(Unit(line)).sentences
-        assert sentence.terms == ((len(" ".join(line.split())) - 3, len(" ".join(line.split())), ("x",)),)
+        assert [term[:3] for term in sentence.terms] == [
+            (len(" ".join(line.split())) - 3, len(" ".join(line.split())), ("x",))
+        ]
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=3).map(" ".join)
@@ -186,7 +188,7 @@ def test_comments_blank_lines_and_spaces_are_ignored(tmp_path: Path) -> None:
     )
     glossary = Glossary.read(tmp_path / "terms")
     terms = glossary.occurrences_in("a guinea pig, a cat", Direction("en", "de"))
-    assert terms == [(2, 12, ("Meer schwein",)), (16, 19, ("Katze", "Katzen"))]
+    assert [term[:3] for term in terms] == [(2, 12, ("Meer schwein",)), (16, 19, ("Katze", "Katzen"))]
 
 
 @pytest.mark.parametrize("content", [

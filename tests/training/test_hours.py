@@ -247,7 +247,7 @@ def test_the_plan_follows_the_speed_of_the_machine(
     else:  # one validation and one save at the end, after those that the measured speed promised to be cheap
         assert len(virtual.validated) <= 2 and len(virtual.saved) <= 2
     assert ("for a good model, give more time" in said.splitlines()[-1]) == (updates < 100)
-    assert ("updates fit into the time, not 1" in said) == (measured != update)
+    assert ("updates fit into the time" in said) == (measured != update)
 
 
 @pytest.mark.parametrize(("save_updates", "pauses", "writes", "updates"), [
