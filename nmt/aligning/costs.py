@@ -20,7 +20,7 @@ _MOST_WORDS = 300  # of a sentence that are compared, because a line of plain te
 _SIMILAR = 0.5  # how much similar words count
 _KNOWN_AT_FIRST, _KNOWN = 0.15, 0.4  # the share of words with a counterpart in the lexicon
 _ROUNDS, _DISCOUNT, _SMOOTHING = 5, 0.3, 0.5  # in learning words
-_MOST_BEADS = 8_000  # from which words are learnt
+_MOST_BEADS, _MOST_LINKS = 8_000, 10_000_000  # from which words are learnt
 _SPREAD, _SPREAD_OF_SHORT, _BONUS = 0.06, 3.0, 1.0  # variance of the logarithm of the ratio of lengths
 _RARITY = {(1, 1): 0.0, (1, 2): -2.5, (1, 3): -4.5, (2, 2): -4.0}  # of beads; of the others, -1 and -1 a sentence
 # How many anchors a detour of one sentence costs, and how many of them a chain may leave out in a row.
@@ -151,7 +151,12 @@ def _learnt_words(source: Text, target: Text, pairs: Sequence[Bead]) -> tuple[np
     IBM model 1 in both directions, whose posteriors are multiplied (Liang et al. 2006).
     """
     at_source, at_target = list[np.ndarray](), list[np.ndarray]()
-    for source_start, source_stop, target_start, target_stop, _ in pairs[:: 1 + len(pairs) // _MOST_BEADS]:
+    starts = np.array([bead[:4] for bead in pairs]).reshape(-1, 4).T
+    sizes = [np.diff(text.word_offsets[starts[i : i + 2]], axis=0)[0] for text, i in ((source, 0), (target, 2))]
+    links = int((sizes[0] * sizes[1]).sum())  # of each word with all of the other side
+    for source_start, source_stop, target_start, target_stop, _ in pairs[
+        :: 1 + max(len(pairs) // _MOST_BEADS, links // _MOST_LINKS)
+    ]:
         sources = np.arange(source.word_offsets[source_start], source.word_offsets[source_stop], dtype=np.int32)
         targets = np.arange(target.word_offsets[target_start], target.word_offsets[target_stop], dtype=np.int32)
         at_source.append(np.repeat(sources, len(targets)))

@@ -16,6 +16,7 @@ from nmt.text.marked import MarkedText
 from nmt.text.protected import PROTECTED, within
 from nmt.text.sentences import sentence_spans
 
+_BILINGUAL = ("po", "xliff")  # formats of files that have the translations, too
 _SAMPLE = 20  # sentences, the longest ones, from which the language is identified
 _MOST_TIMES = 10  # so many times the length of a document is that of its translation
 
@@ -46,7 +47,7 @@ def read_sides(paths: tuple[str, str], languages: tuple[str, str], form: str | N
         raise NmtError(f"{names} have the same text; give a document and its translation")
     lengths = [sum(map(len, side.texts)) for side in (source, target)]
     if max(lengths) > _MOST_TIMES * min(lengths):
-        counts = " and ".join(console.counted(len(side.texts), "sentence") for side in (source, target))
+        counts = " and ".join(console.counted(length, "character") for length in lengths)
         raise NmtError(f"{names} have {counts}, too different for a translation; give files that belong together")
     return source, target
 
@@ -63,6 +64,8 @@ def _read(path: str, languages: tuple[str, str], form: str | None) -> Side:
         places += [f"{place}" if form == "txt" else f"{place}.{i}" for i in range(1, len(sentences) + 1)]
     if not texts:
         raise NmtError(f"{path} has no sentences; give a document with text")
+    if form in _BILINGUAL:
+        raise NmtError(f"{path} has its translations beside its text; give it to nmt clean or preprocess as --train")
     _check_language(path, languages[0], sorted(texts, key=len)[-_SAMPLE:])
     return Side(path, texts, places)
 

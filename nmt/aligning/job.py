@@ -129,7 +129,8 @@ class _Aligner(Processor):
         scores = [bead.score for bead in beads if bead.is_pair]
         if sum(scores) <= _LEAST_MEAN * len(scores):
             names = f"{source.path} and {target.path}"
-            raise NmtError(f"{names} do not look like translations of each other; give files that belong together")
+            advice = "give files that belong together, or --model, --memory or --embeddings if the texts are short"
+            raise NmtError(f"{names} do not look like translations of each other; {advice}")
         return Alignment(source, target, beads, "", crossings, seconds)
 
     def _decided(self, source: Side, target: Side) -> Sequence[Bead]:

@@ -181,7 +181,9 @@ def _checked(config: CleanConfig, outputs: Outputs) -> tuple[Files, dict[str, An
         check_models(config.score_with, config.languages)
 
     source = Files(segments, [f"--train text in {lang}" for lang in config.languages])
-    return source, job_settings(config, ("dest", "rejected", "page", "workers"), [*excluded, *models])
+    return source, job_settings(
+        config, ("dest", "rejected", "page", "workers", "keep", "min_score"), [*excluded, *models]
+    )
 
 
 def _paths(prefix: str, config: CleanConfig) -> list[str]:
@@ -261,7 +263,8 @@ def _write(folder: JobFolder, reasons: np.ndarray, outputs: Outputs, summary: Su
                 progress.advance(shard.rows)
         report(summary)
         if not any(summary.kept):
-            folder.discard()
+            if SCORE not in summary.limits:  # scores took long, and another limit can use them
+                folder.discard()
             others = " and ".join(filter(None, (config.rejected, config.page)))
             problem = f"all {folder.plan.rows:,} pairs were dropped ({summary.in_words()}), so no corpus was written"
             raise NmtError(f"{problem}{f', only {others}' if others else ''}; check the languages and the rules")

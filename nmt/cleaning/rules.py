@@ -21,7 +21,7 @@ from nmt.data.leaks import HeldOut
 from nmt.data.measures import Measures, length_ratio, measure
 from nmt.errors import NmtError, importing
 from nmt.jobs.stream import Processor
-from nmt.text.languages import DOUBLING, EXTRA, Identifier, base_language, is_among, label_of
+from nmt.text.languages import DOUBLING, EXTRA, Identifier, base_language, has_spaces, is_among, label_of
 
 Lines = list[str]
 
@@ -57,9 +57,10 @@ _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "
 # that are equal. The length of the phrase is limited, so that long lines take linear time.
 _SHORT_WORDS, _LONG_WORDS = 0x10000, 0x80000
 _REPEATED = re.compile(rf"(.{{2,300}}?)\1|(.)\2\2|([{chr(_LONG_WORDS)}-{chr(sys.maxunicode)}])\3")
+_REPEATED_CHARACTERS = re.compile(r"(.{4,300}?)\1|(.{2,3}?)\2\2")
 _REPEATED_ACROSS_PARTS = re.compile(r"(.{3,300}?)\1")
-_WORD = re.compile(r"[^\s,.;:!?()\[\]/|–—]+")
-_BETWEEN_PARTS = re.compile(r"[;!?()\[\]|–—]|[.:/](?!\w)")
+_WORD = re.compile(r"[^\s,.;:!?()\[\]/|–—،؛؟।॥۔։።]+")
+_BETWEEN_PARTS = re.compile(r"[;!?()\[\]|–—؛؟।॥۔։።]|[.:/](?!\w)")
 # A time of day, whose hour a 24-hour clock and a 12-hour clock show differently
 _TIME = re.compile(r"\d[:.][0-5]\d(?!\d)|\d\s?(?:h\b|h\d|uhr\b|heures\b|[时時點点시]|[ap]\.?\s?m\b)", re.IGNORECASE)
 _SURE_LETTERS = 30  # fewer letters do not tell the language
@@ -116,8 +117,11 @@ def _repeats(line: str, lang: str) -> bool:
     """Returns whether the line repeats a phrase or a long word directly, or has any word three times in a row.
 
     Across punctuation other than commas, only a phrase of three or more words counts. In some languages, no word
-    is too long to occur twice.
+    is too long to occur twice. In languages without spaces, four characters or more must occur twice, or two or three
+    of them three times: shorter ones are often doubled in sound text.
     """
+    if not has_spaces(lang):
+        return bool(_REPEATED_CHARACTERS.search("".join(filter(str.isalpha, line))))
     line = line.lower().replace(" - ", " – ")
     long = math.inf if is_among(lang, DOUBLING) else _LONG_WORD
     words = _coded(line, long)

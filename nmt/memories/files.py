@@ -10,7 +10,7 @@ from nmt.corpora.reading import VERSION, kind_of, read_pairs, reasons
 from nmt.errors import OptionError, importing
 from nmt.files import digest_of, digest_of_json
 from nmt.memories.memory import Memory
-from nmt.text.corpus import files_of
+from nmt.text.corpus import memory_files
 from nmt.text.directions import Direction
 from nmt.text.languages import UNKNOWN, look_swapped
 from nmt.text.protected import Protected
@@ -39,8 +39,7 @@ def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str], pro
         languages: of source and target.
         asked: what the user calls them, such as de-AT for de. Of a text in several variants, this one is used.
     """
-    paths = files_of(path, languages)
-    source_lang, target_lang = asked if asked and len(paths) == 1 else languages
+    paths, (source_lang, target_lang) = memory_files(path, languages, asked)
     with importing("rapidfuzz", "--memory", extra="memory"):
         import rapidfuzz  # noqa: F401
 

@@ -151,6 +151,15 @@ def files_of(path: str, langs: tuple[str, str]) -> Sequence[str | Path]:
     return parallel_paths(path, *langs) if is_prefix else [path]
 
 
+def memory_files(
+    path: str, languages: tuple[str, str], asked: Sequence[str]
+) -> tuple[Sequence[str | Path], tuple[str, str]]:
+    """Returns the files of a memory, and what they call the languages: as the user or as the model does."""
+    named = (asked[0], asked[1]) if asked else languages
+    prefix_langs = next((langs for langs in (named, languages) if len(files_of(path, langs)) > 1), None)
+    return files_of(path, prefix_langs or named), prefix_langs or named
+
+
 def _one_side(prefix: str, lang: str) -> Path:
     plain = Path(f"{prefix}.{lang}")
     for path in (plain, *(Path(f"{plain}{suffix}") for suffix in COMPRESSED)):

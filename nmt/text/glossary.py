@@ -24,6 +24,7 @@ from nmt.text.words import RAW_WORD, AlignedWords, is_blank, one_line
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
 _ENDS = set(".!?…")
+_ELIDED = re.compile(r"\w{1,5}['’](?=\w{2})")  # articles and prepositions before a vowel, as in French and Italian
 _BEGINNING = r"(?:^|[.!?…]\W*\s)\W*"  # what stands before the first word of a sentence
 _WORD = re.compile(r"\w+")  # in this package, with the vowel signs of scripts such as Devanagari
 # Start and end of a term in a line, the term, and whether the line differs from it only in its first, capital letter.
@@ -85,7 +86,12 @@ def with_terms(
                 replaced = written.strip(EDGES) or written
                 begins = re.search(rf"{_BEGINNING}$", "".join(f"{word} " for word in words[: target.start]))
                 forms = (term.at_beginning if begins and replaced[0].isupper() else ()) or term.forms
-                new = written.replace(replaced, forms[form % len(forms)])
+                new = forms[form % len(forms)]
+                if (elided := _ELIDED.match(replaced)) and unicodedata.normalize("NFD", new)[:1].lower() in set(
+                    "aeiouyh"
+                ):
+                    new = elided[0] + new  # l'école and l'université
+                new = written.replace(replaced, new)
                 words[target.start : target.stop] = [new, *[""] * (len(target) - 1)]
         # Where each word begins now: a term may have several words, and of the others in its place none is left.
         starts = [0, *accumulate(len(RAW_WORD.findall(word)) for word in words)]

@@ -60,6 +60,7 @@ def without_added_stop(source: str, translation: str, target_lang: str) -> str:
 
 
 # How a part of a long sentence ends, if possible.
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
 _SENTENCE_END = re.compile(rf"[{FULL_STOPS}!?…！？؟፧][\"'”’»)\]]*$")
 
 
@@ -67,16 +68,28 @@ def parts_of_long(codec: TextCodec, ids: Sequence[int], direction: Direction, lo
     """Cuts the ids of a sentence into as few parts as possible, none longer than `longest`.
 
     A part ends with a sentence if there is one in its second half, or with a word, so that the parts are about
-    even. A single word that is longer is cut anywhere. Each part gets the tags and the tokens of languages.
+    even. In languages without spaces, words end between any characters. A single word that is longer is cut anywhere.
+    Each part gets the tags and the tokens of languages.
     """
+    spaces = has_spaces(direction.source)
     tags = codec.tags_before(ids)
     room = max(1, longest - tags)
     pieces = codec.source.pieces(ids) if len(ids) > longest else []
     cuts = [tags]
     while len(ids) - cuts[-1] > room:
         start, left = cuts[-1], len(ids) - cuts[-1]
-        ends = [i for i in range(start + 1, start + room + 1) if codec.begins_word(pieces, i)]
-        sentence_ends = [i for i in ends if i > start + room // 2 and _SENTENCE_END.search(pieces[i - 1])]
+        ends = [
+            i
+            for i in range(start + 1, start + room + 1)
+            if codec.begins_word(pieces, i) or not (spaces or _BYTE.fullmatch(pieces[i]))
+        ]
+        sentence_ends = [
+            i
+            for i in ends
+            if i > start + room // 2
+            and _SENTENCE_END.search(pieces[i - 1])
+            and (codec.begins_word(pieces, i) or not pieces[i - 1][-1].isascii())
+        ]
         goal = start + math.ceil(left / math.ceil(left / room))
         cuts.append(max(sentence_ends, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
     before, behind = codec.around(direction)

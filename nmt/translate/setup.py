@@ -14,7 +14,7 @@ from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.memories.memory import Memory
 from nmt.model.device import device_type, precision_of
-from nmt.text.corpus import files_of
+from nmt.text.corpus import memory_files
 from nmt.text.directions import Direction
 from nmt.text.glossary import Glossary
 from nmt.text.protected import Protected
@@ -87,8 +87,12 @@ class Setup:
     @property
     def files(self) -> list[str | Path]:
         """The files that are read besides the input."""
-        memories = chain.from_iterable(files_of(path, self.text.resolved(self.direction)) for path in self.memory)
-        return [*self.models, *filter(None, [self.engine.vocabulary_map, self.glossary]), *memories]
+        files = [*self.models, *filter(None, [self.engine.vocabulary_map, self.glossary])]
+        if not self.memory:
+            return files
+        languages = self.text.resolved(self.direction)
+        asked = [code or lang for code, lang in zip(self.direction, languages, strict=True)]
+        return [*files, *chain.from_iterable(memory_files(path, languages, asked)[0] for path in self.memory)]
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -232,6 +232,7 @@ class Unit:
 
 
 Cut = Literal["sentence", "line", "unit"]
+_LINE_BREAK = re.compile("[\n\v\f\r\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True)
@@ -269,7 +270,9 @@ class UnitMaker:
         if unit.sentences:
             sentences = [self._looked_up(sentence, direction) for sentence in unit.sentences]
         else:
-            lines = [unit.source] if unit.content is None and self.cut == "unit" else unit.lines
+            # A line break is no piece of a model, and the unit is a single sentence.
+            whole = [_LINE_BREAK.sub(" ", unit.source)] if unit.content is None and self.cut == "unit" else []
+            lines = whole or unit.lines
             numbered = enumerate(lines)
             sentences = [each for i, line in numbered for each in self._sentences(unit, i, line, direction)]
         if self.text.context:

@@ -233,7 +233,7 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
 @pytest.mark.parametrize("arguments, message", [
     ("empty.txt x.mos.txt", "empty.txt has no sentences; give a document with text"),
     ("x.fon.txt x.fon.txt", "x.fon.txt and x.fon.txt have the same text; give a document and its translation"),
-    ("x.fon.txt short.txt", "have 38 sentences and 1 sentence, too different for a translation"),
+    ("x.fon.txt short.txt", "have 2,933 characters and 7 characters, too different for a translation"),
     ("x.fon.txt other.txt", "do not look like translations of each other; give files that belong together"),
     ("x.fon.txt binary.txt", "binary.txt has a NUL byte"),
     ("x.fon.txt long.txt", "have 38 sentences and 100,000 sentences, too different for a translation"),
