@@ -188,6 +188,9 @@ def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool =
     """Returns the positions of the columns with the texts, if the names say it, and what each of them says."""
     said = [_kind(name, languages, is_field=are_fields) for name in names]
     kinds = [kind for kind, _ in said]
+    # "Hi" and "He" are codes of languages, but rather words at the beginning of a table without names.
+    if len(names) == 2 and not are_fields and "" in kinds and any(map(_SHORT_WORD.fullmatch, names)):
+        return [], ["", ""]
     best = dict[str, int]()  # the column that says it most clearly, if there is one
     for kind in dict.fromkeys(kinds):
         ranked = sorted((rank, i) for i, (other, rank) in enumerate(said) if other == kind)
@@ -198,10 +201,7 @@ def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool =
     texts = list[str]()
     if len(codes) > 1 and len([lang for lang in languages if likeliest(lang, codes)]) > 1:
         texts = codes
-    # "Hi" and "He" are codes of languages, but rather words at the beginning of a table without names.
-    elif len(codes) == len(others) == 1 and (
-        others[0] or (len(names) == 2 and not are_fields and not _SHORT_WORD.fullmatch(names[best[codes[0]]]))
-    ):
+    elif len(codes) == len(others) == 1 and (others[0] or (len(names) == 2 and not are_fields)):
         texts = [*codes, *others]  # one language decides what the other is
     elif set(kinds) <= {*_SAID, ""} and "target" in best:
         texts = next(([side, "target"] for side in ("source", "text") if side in best), [])

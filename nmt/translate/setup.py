@@ -87,7 +87,7 @@ class Setup:
     @property
     def files(self) -> list[str | Path]:
         """The files that are read besides the input."""
-        files = [*self.models, *filter(None, [self.engine.vocabulary_map, self.glossary])]
+        files: list[str | Path] = [*self.models, *filter(None, [self.engine.vocabulary_map, self.glossary])]
         if not self.memory:
             return files
         languages = self.text.resolved(self.direction)

@@ -148,6 +148,16 @@ def test_a_doubled_word_is_grammar_in_some_languages(lang: str, line: str) -> No
     assert reason(clean, SENTENCE[: len(line)], tripled) == "repetition"
 
 
+@pytest.mark.parametrize("lang, line, expected", [
+    ("zh", "我爱你我爱你我爱你我爱你。", "repetition"), ("zh", "谢谢，谢谢，谢谢，谢谢", "repetition"),
+    ("zh", "我们研究研究这个问题，然后再讨论讨论。", "kept"), ("ja", "いろいろな人がますます増えている。", "kept"),
+    ("ar", "نعم، نعم، نعم هذا هو التقرير", "repetition"),
+])  # fmt: skip
+def test_repetition_in_other_scripts(lang: str, line: str, expected: str) -> None:
+    options = {"max_other_language": 1.0, "max_ratio": 0.0, "numbers": False}
+    assert reason(cleaner("en", lang, **options), "This is it for now.", line) == expected
+
+
 @pytest.mark.parametrize("lang, line", [
     ("zh", "委员会星期一举行会议，未经表决通过了报告。"),
     ("zh", "委员会周一开会，未经表决即通过报告。"),

@@ -290,6 +290,14 @@ def test_names_of_columns_decide(tmp_path: Path, language: str, header: str) -> 
         assert read(path, source, language)[0] == [("A", "b")]
 
 
+@pytest.mark.parametrize("languages, word", [(("en", "hi"), "Hi"), (("en", "he"), "He"), (("no", "en"), "No")])
+def test_a_short_word_of_the_first_pair_is_no_name_of_a_language(
+    tmp_path: Path, languages: tuple[str, str], word: str
+) -> None:
+    path = write(tmp_path / "t.tsv", f"{word}\tनमस्ते\nA\tb\n".encode())
+    assert read(path, *languages)[0] == [(word, "नमस्ते"), ("A", "b")]
+
+
 @pytest.mark.parametrize("before", ["\n", "# from the dictionary\n", " \n\n# English, exported 2024\n\n"])
 def test_a_header_may_follow_blank_lines_and_comments(tmp_path: Path, before: str) -> None:
     path = write(tmp_path / "t.csv", f"{before}German,English\nb,A\n".encode())

@@ -405,7 +405,7 @@ def test_typing_errors_keep_the_words_apart_and_change_few_letters(line: str, se
 @pytest.mark.parametrize("line, expected", [
     ("It ends.", "It ends"),
     ("Fini\u00a0!", "Fini"),
-    ("終わり。", "終わり"),
+    ("終わり。", "終わり"), ("میں جانتا ہوں۔", "میں جانتا ہوں"), ("أين؟", "أين"),
     ("Mr. X", "Mr. X"),
     ("Come at 8 p.m.", "Come at 8 p.m."),
     ("¿Qué? Nada.", "¿Qué? Nada"),

@@ -38,6 +38,16 @@ def test_pairs_are_held_out_and_their_copies_left_out(tmp_path: Path, name: str)
     assert "already exists; remove it or choose another folder" in failed(*command, f"--dest={tmp_path}/parts")
 
 
+def test_an_existing_folder_and_a_corpus_of_copies_end_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    missing = failed("split", tmp_path / "missing", *LANGS, f"--dest={tmp_path}/there")
+    assert f"--dest {tmp_path}/there already exists" in missing
+    prefix = write_pairs(tmp_path / "corpus", [("The same sentence of words.", "Derselbe Satz aus Wörtern.")] * 40)
+    said = failed("split", prefix, *LANGS, "--lines=5", f"--dest={tmp_path}/parts")
+    assert "so none is left for training; drop its copies with nmt clean first" in said
+    assert not (tmp_path / "parts").exists()
+
+
 def test_a_corpus_that_is_too_small_is_not_split(tmp_path: Path) -> None:
     prefix = write_pairs(tmp_path / "corpus", invented_pairs(30))
     said = failed("split", prefix, *LANGS, "--lines=8", f"--dest={tmp_path}/parts")

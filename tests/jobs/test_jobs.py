@@ -446,6 +446,19 @@ def doubled(job: Doubling, folder: Path, *before: Path) -> None:
         Run(job, files, str(folder / "out"), {}, execution, progress).write("{}\n".format)
 
 
+def test_a_missing_input_is_noticed_before_the_first_is_read(source: Path, tmp_path: Path) -> None:
+    for other, said in (
+        (tmp_path / "missing", "does not exist; check the path"),
+        (tmp_path, "is a folder; give files"),
+    ):
+        out = tmp_path / "out"
+        assert (
+            failed("generate", "no-model", "--input", source, "--input", other, "--output", out)
+            == f"error: {other} {said}"
+        )
+        assert not out.exists()
+
+
 def test_the_batch_of_a_worker_that_dies_is_done_again(tmp_path: Path) -> None:
     doubled(Doubling(tmp_path / "deaths", survives=2), tmp_path)
     assert (tmp_path / "out").read_text() == "".join(f"{2 * n}\n" for n in range(1, 21))

@@ -97,6 +97,9 @@ def test_other_numbers_and_placeholders(earlier: tuple[str, str], sentence: str,
     (("2 litres", "2 litres"), "1.5 litres", "en fr", None),
     (("3.5 litres", "3,5 litres"), "1.5 litres", "en fr", None),  # 1,5 litre
     (("am 5. Mai", "on May 5th"), "am 22. Mai", "de en", None),
+    (("of 11 May", "dell'11 maggio"), "of 12 May", "en it", None),  # del 12
+    (("8 Bit", "an 8 bit number"), "16 Bit", "de en", None), (("article 5", "az 5. cikk"), "article 6", "en hu", None),
+    (("to 5", "5'te"), "to 6", "en tr", None), (("to 5 km", "a 5 km"), "to 6 km", "en es", "a 6 km"),
 ])  # fmt: skip
 def test_numbers_as_languages_write_them(
     earlier: tuple[str, str], sentence: str, languages: str, expected: str | None

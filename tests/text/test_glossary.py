@@ -165,6 +165,13 @@ def test_a_term_gets_the_capital_of_a_beginning_sentence(translation: str, targe
     assert not term.is_in("Er fährt Häufig.")
 
 
+@pytest.mark.parametrize("form, written", [("université", "l'université"), ("lycée", "lycée"), ("hôtel", "l'hôtel")])
+def test_an_article_before_a_vowel_stays(form: str, written: str) -> None:
+    place = TermPlace(TermOccurrence(0, 6, (form,)), range(1), range(2, 3))
+    ((text, _),) = with_terms("va à l'école.", [place], [])
+    assert text == f"va à {written}."
+
+
 @pytest.mark.parametrize("line, is_whole", [
     ("a man rides some bike!", True), ("a man rides some bike-friendly", False), ("a man rides some (bike)", True),
     ("a man rides somebike", False), ("a man rides one;.bike", False),
