@@ -63,12 +63,14 @@ def translate_file(
         pairs = [(report.path, *pair) for report in reports for pair in report.doubtful]
         for path, sentence, new in sorted(pairs, key=lambda pair: pair[2].confidence or 0.0):
             texts = (escape(console.visible(text)) for text in (path, sentence.text, new.text))
-            is_low = new.confidence is not None and new.confidence < files.doubtful
-            reason = (
-                "lacks terms" if new.unmet else "terms" if new.doubtful and new.without_terms else "one or two words"
-            )
+            reasons = {
+                "lacks terms": new.unmet,
+                "terms": new.doubtful and new.without_terms is not None,
+                "one or two words": new.doubtful and new.without_terms is None,
+                "low": new.confidence is not None and new.confidence < files.doubtful,
+            }
             confidence = "" if new.confidence is None else f"{new.confidence:.2f}"
-            doubtful.add_row(confidence, "low" if is_low else reason, *texts)
+            doubtful.add_row(confidence, ", ".join(reason for reason, holds in reasons.items() if holds), *texts)
         for each in (table, doubtful)[: 1 + (files.doubtful > 0 or bool(pairs))]:
             Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(each)
     if count := sum(bool(report.failure) for report in reports):

@@ -246,12 +246,18 @@ class Catalog:
         return [Detection(language=language, probability=probability) for language, probability in ranked]
 
     def detected_path(self, text: str, model: str | None, target_lang: str | None) -> tuple[Detection, ModelPath]:
-        """Returns the most probable language, or the first that can be translated if none is sure, and its models."""
+        """Returns the most probable language, or the first that can be translated if none is sure, and its models.
+
+        If no language that can be identified is sure or can be translated, it is the only one of the others that can.
+        """
         target, detections = self.language(target_lang or ""), self.detections(text)
         likeliest = detections[0]
         if likeliest.probability < _SURE:
-            translated = (each for each in detections if (each.language, target) in self.paths)
-            likeliest = next(translated, likeliest)
+            others = [Detection(language=lang, probability=0) for lang in self.languages if lang not in self.identified]
+            known, unknown = (
+                [each for each in group if (each.language, target) in self.paths] for group in (detections, others)
+            )
+            likeliest = [*known, *(unknown if len(unknown) == 1 else []), likeliest][0]
         is_translated = model is not None and likeliest.language == target
         return likeliest, () if is_translated else self.path(model, likeliest.language, target_lang)
 

@@ -101,6 +101,15 @@ def test_a_request_gets_the_model_and_the_direction_that_it_names(
     assert texts(answer) == expected(models, name, *direction)
 
 
+def test_what_cannot_be_identified_is_translated_from_the_only_such_language(tmp_path: Path) -> None:
+    codec = multilingual_codec("both_sides", ("fij_Latn eng_Latn", "eng_Latn fij_Latn"), LANGUAGES)
+    path = saved(eloquent_checkpoint(3, codec=codec), tmp_path / "model.safetensors")
+    with serving(path, "--precision=fp32", "--device=cpu") as server:
+        for text, language in ((GERMAN, "fj"), ("This is a sentence of the report, and here is another.", "en")):
+            (answer,) = server.translate(text, source_lang="auto", target_lang="en", **SHORT)["translations"]
+            assert (answer["detected"], answer["text"] == text) == (language, language == "en")
+
+
 def test_all_directions_are_listed_in_the_codes_of_each_protocol(server: Server) -> None:
     answer = server.get("/models").json
     codes = ["de", "en", "fj", "fr", "zh", "zh-Hant"]

@@ -242,7 +242,7 @@ def test_text_is_in_the_log_only_if_asked_for_and_open_servers_are_warned_about(
             server.process.send(signal.SIGTERM)
             server.ended()
         serving_line = r"serving en-de on http://(\S+):\d+; Ctrl-C ends it\n"
-        warning = "warning: everyone who can reach 0.0.0.0 can use this server; set --token-file\n"
+        warning = "warning: everyone in the network can use this server; set --token-file\n"
         long = "warning: the glossary is not used for a line, .*\nwarning: line 1 has 30 pieces, .* in 2 parts\n"
         translated = "/translate .*some words.* -> .*'translations'.*\n"
         shown = f"{warning}{serving_line}{long}{translated}" if options else f"{serving_line}{long}"

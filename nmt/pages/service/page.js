@@ -274,7 +274,8 @@ async function openAlternatives(sentence, index, element) {
   typed.addEventListener("keydown", event => {
     if (event.key === "Enter" && !event.isComposing) choose(sentence, index, `${prefix}${typed.value}`.trim());
   });
-  box.replaceChildren(...answer.alternatives.map(alternative => {
+  const ranked = answer.alternatives.sort((a, b) => b.log_prob - a.log_prob);
+  box.replaceChildren(...ranked.map(alternative => {
     const button = make("button", { className: alternative.word === text ? "chosen" : "", title: alternative.text },
       make("bdi", { textContent: alternative.word }), make("span", { className: "muted", textContent: percent(Math.exp(alternative.log_prob)) }));
     button.addEventListener("click", () => choose(sentence, index, alternative.prefix));
