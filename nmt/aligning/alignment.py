@@ -14,6 +14,10 @@ _UNPAIRED = -5.0  # the score of a sentence without a partner
 _LEAST_OF_CROSSING = 0.75  # the score of sentences that cross others
 
 
+# The languages of the universal sentence encoder
+EMBEDDED = ("ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "th", "tr", "zh")
+
+
 class Embedder:
     """The universal sentence encoder of 16 languages (Yang et al. 2020), from a package that has its weights."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt import console
-from nmt.aligning.alignment import Embedder, align
+from nmt.aligning.alignment import EMBEDDED, Embedder, align
 from nmt.aligning.documents import Side, read_sides
 from nmt.aligning.path import Bead
 from nmt.config import AlignConfig, JobConfig, RuntimeConfig, SearchConfig
@@ -21,7 +21,7 @@ from nmt.jobs.source import Rows
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Processor, Result
 from nmt.memories.files import open_memory
 from nmt.memories.memory import Memory, matches_of
-from nmt.text.languages import has_spaces
+from nmt.text.languages import base_language, has_spaces
 from nmt.text.protected import PROTECTED
 from nmt.translate.setup import settings_of
 
@@ -177,6 +177,9 @@ def aligned(
         NmtError: a file cannot be read, or no two documents can be aligned.
         StoppedError: a signal asked the process to end, and the same call resumes the work.
     """
+    unknown = [lang for lang in config.languages if base_language(lang) not in EMBEDDED]
+    if config.embeddings and unknown:
+        raise NmtError(f"--embeddings knows {', '.join(EMBEDDED)}, but not {unknown[0]}; leave it out")
     files = list(dict.fromkeys(chain.from_iterable(paths)))
     source = Rows("the documents", [(*pair, *map(digest_of, pair)) for pair in paths], lambda row, _: row)
     memories = [open_memory(path, config.languages, (), PROTECTED) for path in config.memory]

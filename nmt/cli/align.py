@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument
@@ -28,7 +29,7 @@ def align(
     """Make sentence pairs of two documents, or of two folders whose documents have the same names.
 
     Documents are those that translate-file reads; each line of plain text is a sentence. One to four sentences are
-    paired with one to four, in order. If the command is interrupted, the same command resumes.
+    paired with one to four, in order. If the command is interrupted, the same command resumes, if it has --output.
     """
     from nmt.aligning.documents import document_pairs
     from nmt.aligning.job import aligned
@@ -44,6 +45,8 @@ def align(
     written = [("--output", path) for path in (files.output, *outputs)]
     for flag, path in written + ([("--page", files.page)] if files.page else []):
         refuse_inputs(path, inputs, f"{flag} {path}")
+    if files.page is not None and not Path(files.page).parent.is_dir():
+        raise NmtError(f"--page {files.page} is in a folder that does not exist; make the folder first")
     if files.page is not None and identity(files.page) in map(identity, outputs):
         raise NmtError(f"--page {files.page} is also an output; give another file")
     with (

@@ -236,7 +236,10 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
     ("x.fon.txt short.txt", "have 2,933 characters and 7 characters, too different for a translation"),
     ("x.fon.txt other.txt", "do not look like translations of each other; give files that belong together"),
     ("x.fon.txt binary.txt", "binary.txt has a NUL byte"),
-    ("x.fon.txt long.txt", "have 38 sentences and 100,000 sentences, too different for a translation"),
+    ("x.fon.txt long.txt", "characters, too different for a translation"),
+    ("x.fon.txt short.po", "short.po has its translations beside its text; give it to nmt clean"),
+    ("x.fon.txt x.mos.txt --embeddings", "pl, pt, ru, th, tr, zh, but not fon; leave it out"),
+    ("x.fon.txt x.mos.txt --page=no/x.html", "no/x.html is in a folder that does not exist; make the folder first"),
     ("x.fon.txt image.png", "image.png has no known format"),
     ("x.fon.txt paper.pdf", "paper.pdf is a PDF, whose text has no order; take the document it is from"),
     ("x.fon.txt none.txt", "none.txt cannot be read (No such file or directory); check the path"),
@@ -256,6 +259,7 @@ def test_what_cannot_be_aligned_gets_a_sentence(here: Path, arguments: str, mess
     for name in ("short.txt", "short.fon", "short.mos", "m.tsv"):
         (here / name).write_text("A line.\n")
     (here / "other.txt").write_text("\n".join(" ".join(words(i % 9 + 3, random.Random(i))) for i in range(38)))
+    (here / "short.po").write_text('msgid "A line."\nmsgstr "Une ligne."\n')
     (here / "paper.pdf").write_bytes(b"%PDF-1.7")
     (here / "binary.txt").write_bytes(bytes(200))
     (here / "long.txt").write_text("A line.\n" * 100_000)
