@@ -38,7 +38,7 @@ def generate(
     If a job from --input to --output is interrupted, the same command resumes it. Lines that arrive slowly through
     a pipe are translated at once.
     """
-    from nmt.jobs.run import Run, check_files, executing
+    from nmt.jobs.run import Run, check_files, check_inputs, executing
     from nmt.jobs.source import Files
     from nmt.translate.confidence import how_to_calibrate
     from nmt.translate.setup import Setup, placed
@@ -50,6 +50,7 @@ def generate(
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
+    check_inputs([*files.input, *files.by_flag.values()])
     is_resumable = check_files([*files.input, *files.by_flag.values(), *checkpoints], files.output, options)
     doubtful: list[str] = []  # the lines whose translations lack something, or suffer from their terms
     origins = Counter[str]()

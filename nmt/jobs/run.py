@@ -356,22 +356,29 @@ class Run:
         return records is not None
 
 
+def check_inputs(paths: Sequence[str]) -> None:
+    """Raises NmtError if an input is missing or a folder, before others are read for hours."""
+    for path in paths:
+        if path != files.STDIO and (os.path.isdir(path) or not os.path.exists(path)):
+            wrong = "is a folder; give files" if os.path.isdir(path) else "does not exist; check the path"
+            raise NmtError(f"{path} {wrong}")
+
+
 def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> bool:
     """Returns whether work on these files is a job with shards, because all are regular files.
 
     If not, signals from now on end the process as usual, and not as a job that can be resumed.
 
     Raises:
-        NmtError: an input is missing or a folder, or an option needs a job with shards, but these files allow none.
+        NmtError: an option needs a job with shards, but these files allow none.
     """
     from_files = files.STDIO not in inputs and all(map(os.path.isfile, inputs))
     if from_files and output not in ("", files.STDIO) and files.is_replaceable(output):
         return True
-    for path in inputs:
-        if path != files.STDIO and (os.path.isdir(path) or not os.path.exists(path)):
-            wrong = "is a folder; give files" if os.path.isdir(path) else "does not exist; check the path"
-            raise NmtError(f"{path} {wrong}")
     if options.needs_shards:
+        missing = next((path for path in inputs if path != files.STDIO and not os.path.exists(path)), None)
+        if missing:
+            raise NmtError(f"{missing} does not exist; check the path")
         raise NmtError(f"{options.needs_shards} needs files as input and as --output; give the names of files")
     end_as_usual()
     return False

@@ -19,6 +19,7 @@ async function showCorrections({ corrections: isOn }) {
 async function listCorrections() {
   const { corrections: latest, total } = await call(`/corrections?limit=${LISTED}`);
   corrections.kept = latest;
+  $("download-corrections").hidden = !total;
   $("kept-count").textContent = total > latest.length ? `The latest ${latest.length} of ${total}:` : "";
   $("kept").replaceChildren(...latest.map(each => {
     const button = make("button", { textContent: "Take back", ariaLabel: `Take back: ${each.target}` });
