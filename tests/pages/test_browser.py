@@ -96,6 +96,11 @@ def open_all(shown: Any) -> None:
     shown.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
 
 
+def words_of(alternatives: list[dict[str, Any]]) -> list[str]:
+    """Returns the words of alternatives as the page lists them, the most probable first."""
+    return [each["word"] for each in sorted(alternatives, key=lambda each: -each["log_prob"])]
+
+
 def test_tooltips_of_all_charts_show_values_that_were_logged(browser: Any, report: str, runs: list[Path]) -> None:
     logs = {folder.name: logged(folder) for folder in runs}
     with opened(browser, report) as shown:
@@ -311,7 +316,7 @@ def test_a_person_chooses_another_word_and_the_rest_is_translated_anew(server: S
         assert page.locator("#backdrop").inner_html() == marked
         prefix = f"{expected.split()[0]} "
         offered = server.post("/alternatives", {"source": source, "prefix": prefix}).json["alternatives"]
-        assert page.locator("#alternatives button > :first-child").all_inner_texts() == [a["word"] for a in offered]
+        assert page.locator("#alternatives button > :first-child").all_inner_texts() == words_of(offered)
         other = next(number for number, a in enumerate(offered) if not expected.startswith(a["prefix"]))
         page.locator("#alternatives button").nth(other).click()
         changed = server.translate(source, prefix=offered[other]["prefix"])["translations"][0]["text"]
@@ -346,7 +351,7 @@ def test_a_click_changes_a_part_of_a_translation_without_spaces(browser: Any, tm
         page.wait_for_selector("#alternatives button")
         prefix = "".join(segments[:2])
         offered = server.post("/alternatives", {"source": "some words.", "prefix": prefix}).json["alternatives"]
-        assert page.locator("#alternatives button > :first-child").all_inner_texts() == [a["word"] for a in offered]
+        assert page.locator("#alternatives button > :first-child").all_inner_texts() == words_of(offered)
         page.fill("#alternatives input", "片段")
         page.press("#alternatives input", "Enter")
         expected = prefix + segments[2].replace(segments[2].strip(), "片段")
