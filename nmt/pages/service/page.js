@@ -398,6 +398,7 @@ function fillLanguages() {
     source === DETECT ? each.target_langs.includes(code) : between(source, code).includes(each))));
   const others = sources.map(code => state.languages.get(code)).filter(({ identified }) => !identified);
   $("undetected").hidden = source !== DETECT || !others.length;
+  $("undetected").open = others.length < 4; // a model may have hundreds
   $("undetected").querySelector("p").textContent = others.map(({ shown }) => shown).join(", ");
 }
 
