@@ -12,8 +12,6 @@ from nmt.errors import importing
 _HALVES = 40, 15
 _UNPAIRED = -5.0  # the score of a sentence without a partner
 _LEAST_OF_CROSSING = 0.75  # the score of sentences that cross others
-
-
 # The languages of the universal sentence encoder
 EMBEDDED = ("ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "th", "tr", "zh")
 

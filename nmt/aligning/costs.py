@@ -151,14 +151,10 @@ def _learnt_words(source: Text, target: Text, pairs: Sequence[Bead]) -> tuple[np
     IBM model 1 in both directions, whose posteriors are multiplied (Liang et al. 2006).
     """
     at_source, at_target = list[np.ndarray](), list[np.ndarray]()
-    starts = np.array([bead[:4] for bead in pairs]).reshape(-1, 4).T
-    sizes = [np.diff(text.word_offsets[starts[i : i + 2]], axis=0)[0] for text, i in ((source, 0), (target, 2))]
-    links = int((sizes[0] * sizes[1]).sum())  # of each word with all of the other side
-    for source_start, source_stop, target_start, target_stop, _ in pairs[
-        :: 1 + max(len(pairs) // _MOST_BEADS, links // _MOST_LINKS)
-    ]:
-        sources = np.arange(source.word_offsets[source_start], source.word_offsets[source_stop], dtype=np.int32)
-        targets = np.arange(target.word_offsets[target_start], target.word_offsets[target_stop], dtype=np.int32)
+    spans = [(*source.word_offsets[list(bead[:2])], *target.word_offsets[list(bead[2:4])]) for bead in pairs]
+    links = sum((b - a) * (d - c) for a, b, c, d in spans)  # of each word with all of the other side
+    for a, b, c, d in spans[:: 1 + int(max(len(pairs) // _MOST_BEADS, links // _MOST_LINKS))]:
+        sources, targets = np.arange(a, b, dtype=np.int32), np.arange(c, d, dtype=np.int32)
         at_source.append(np.repeat(sources, len(targets)))
         at_target.append(np.tile(targets, len(sources)))
     sources, targets = np.concatenate(at_source), np.concatenate(at_target)

@@ -105,14 +105,12 @@ def read_json(corpus: CorpusFile) -> Iterator[Entry]:
         names = tuple(fields)
         is_first = names not in columns_of
         is_asked = corpus.config.columns or not columns_of
-        if is_first and not (is_asked or _texts(names, corpus.languages, are_fields=True)[0]):
-            corpus.left_out["without one of the columns"] += 1
-            continue
-        asked = names_in(corpus.config.columns) if corpus.config.columns and columns_of else []
-        if is_first and not set(asked) <= set(names):
-            corpus.left_out["without one of the columns"] += 1
-            continue
         if is_first:
+            asked = names_in(corpus.config.columns) if corpus.config.columns and columns_of else []
+            has_columns = is_asked or _texts(names, corpus.languages, are_fields=True)[0]
+            if not (has_columns and set(asked) <= set(names)):
+                corpus.left_out["without one of the columns"] += 1
+                continue
             columns_of[names] = _columns(names, corpus, where, are_fields=True)
         yield from _entry(list(fields.values()), columns_of[names], corpus, where)
 

@@ -28,8 +28,7 @@ def open_memories(
     languages = text.resolved(direction)
     if languages.source == UNKNOWN:
         raise OptionError("--memory needs --source-lang, because a memory has one direction; name the language")
-    asked = [code or lang for code, lang in zip(direction, languages, strict=True)]
-    return tuple(open_memory(path, languages, asked, protected) for path in paths)
+    return tuple(open_memory(path, languages, direction, protected) for path in paths)
 
 
 def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str], protected: Protected) -> Memory:

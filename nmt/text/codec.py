@@ -178,10 +178,12 @@ class TextCodec:
 
     def spellings(self, line: str, ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[list[int]]:
         """Returns, for each of these spans of a source line, in order, the places of the ids that spell it."""
+        if not spans:
+            return []
         cuts = [0, *chain.from_iterable(spans), len(line)]
         parts = [line[a:b] for a, b in pairwise(cuts)]
         ends = list(accumulate(len(RAW_WORD.findall(part)) for part in parts))
-        words = self.words("source", " ".join(parts), ids) if spans else []
+        words = self.words("source", " ".join(parts), ids)
         of_spans = [range(*ends[2 * i : 2 * i + 2]) for i in range(len(spans))]
         return [[n for n, word in enumerate(words) if word in numbers] for numbers in of_spans]
 

@@ -155,9 +155,13 @@ def memory_files(
     path: str, languages: tuple[str, str], asked: Sequence[str]
 ) -> tuple[Sequence[str | Path], tuple[str, str]]:
     """Returns the files of a memory, and what they call the languages: as the user or as the model does."""
-    named = (asked[0], asked[1]) if asked else languages
-    prefix_langs = next((langs for langs in (named, languages) if len(files_of(path, langs)) > 1), None)
-    return files_of(path, prefix_langs or named), prefix_langs or named
+    source_lang, target_lang = (code or lang for code, lang in zip(asked or languages, languages, strict=True))
+    named = source_lang, target_lang
+    for langs in (named, languages):
+        paths = files_of(path, langs)
+        if len(paths) > 1:
+            return paths, langs
+    return paths, named
 
 
 def _one_side(prefix: str, lang: str) -> Path:

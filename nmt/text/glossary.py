@@ -23,9 +23,9 @@ from nmt.text.terms import EDGES
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, one_line
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
-_ENDS = set(".!?…")
+_ENDS = ".!?…"
 _ELIDED = re.compile(r"\w{1,5}['’](?=\w{2})")  # articles and prepositions before a vowel, as in French and Italian
-_BEGINNING = r"(?:^|[.!?…]\W*\s)\W*"  # what stands before the first word of a sentence
+_BEGINNING = rf"(?:^|[{_ENDS}]\W*\s)\W*"  # what stands before the first word of a sentence
 _WORD = re.compile(r"\w+")  # in this package, with the vowel signs of scripts such as Devanagari
 # Start and end of a term in a line, the term, and whether the line differs from it only in its first, capital letter.
 _TermSpan = tuple[int, int, str, bool]
@@ -50,11 +50,9 @@ class TermOccurrence(NamedTuple):
 
     def is_in(self, text: str) -> bool:
         """Returns whether a text has one of the forms. A word may go on behind it, but not begin before it."""
-        forms, capitalized_forms = ("|".join(map(re.escape, each)) for each in (self.forms, self.at_beginning))
-        anywhere = rf"(?:(?<!\w)|(?<={UNSPACED_SCRIPT.pattern}))(?:{forms})"
-        return bool(
-            re.search(rf"{anywhere}|{_BEGINNING}(?:{capitalized_forms})" if capitalized_forms else anywhere, text)
-        )
+        patterns = [rf"(?:(?<!\w)|(?<={UNSPACED_SCRIPT.pattern})){re.escape(form)}" for form in self.forms]
+        patterns += [_BEGINNING + re.escape(form) for form in self.at_beginning]
+        return bool(re.search("|".join(patterns), text))
 
 
 def has_terms(terms: Sequence[TermOccurrence], translation: str) -> bool:
@@ -83,15 +81,8 @@ def with_terms(
         for term, _, target in places:
             if target:
                 written = " ".join(filter(None, (words[j] for j in target)))
-                replaced = written.strip(EDGES) or written
-                begins = re.search(rf"{_BEGINNING}$", "".join(f"{word} " for word in words[: target.start]))
-                forms = (term.at_beginning if begins and replaced[0].isupper() else ()) or term.forms
-                new = forms[form % len(forms)]
-                if (elided := _ELIDED.match(replaced)) and unicodedata.normalize("NFD", new)[:1].lower() in set(
-                    "aeiouyh"
-                ):
-                    new = elided[0] + new  # l'école and l'université
-                new = written.replace(replaced, new)
+                begins = bool(re.search(rf"{_BEGINNING}$", "".join(f"{word} " for word in words[: target.start])))
+                new = _in_place_of(written, term, form, begins=begins)
                 words[target.start : target.stop] = [new, *[""] * (len(target) - 1)]
         # Where each word begins now: a term may have several words, and of the others in its place none is left.
         starts = [0, *accumulate(len(RAW_WORD.findall(word)) for word in words)]
@@ -101,6 +92,21 @@ def with_terms(
             for k, j in enumerate(range(*starts[target.start :][:2]) if target else ())
         ]
         yield " ".join(filter(None, words)), sorted([*((i, starts[j]) for i, j in kept), *links])
+
+
+def _in_place_of(written: str, term: TermOccurrence, form: int, *, begins: bool) -> str:
+    """Returns a form of a term with the marks around the words that it replaces, and perhaps their capital or article.
+
+    Args:
+        begins: whether the words begin a sentence.
+    """
+    replaced = written.strip(EDGES) or written
+    forms = (term.at_beginning if begins and replaced[0].isupper() else ()) or term.forms
+    new = forms[form % len(forms)]
+    begins_with_vowel = unicodedata.normalize("NFD", new[:1])[:1].lower() in ("a", "e", "i", "o", "u", "y", "h")
+    if begins_with_vowel and (elided := _ELIDED.match(replaced)):
+        new = elided[0] + new  # l'école and l'université
+    return written.replace(replaced, new)
 
 
 class Glossary:
@@ -207,7 +213,7 @@ class Glossary:
 
         cuts = [i for i in range(len(text) + 1) if not (spaces and is_within_word(i))]
         ends, gaps = set(cuts), re.finditer(r"^\W*|\W+", text)
-        sentences = {gap.end() for gap in gaps if gap.start() == 0 or _ENDS & set(gap[0].rpartition(" ")[0])}
+        sentences = {gap.end() for gap in gaps if gap.start() == 0 or set(_ENDS) & set(gap[0].rpartition(" ")[0])}
         for start in cuts:
             for end in (start + length for length in self._lengths if start + length in ends):
                 written = text[start:end]

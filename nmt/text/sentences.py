@@ -59,8 +59,8 @@ def without_added_stop(source: str, translation: str, target_lang: str) -> str:
     return translation if is_kept else _STOP.sub("", translation)
 
 
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # a piece of a character
 # How a part of a long sentence ends, if possible.
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
 _SENTENCE_END = re.compile(rf"[{FULL_STOPS}!?…！？؟፧][\"'”’»)\]]*$")
 
 

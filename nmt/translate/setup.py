@@ -91,8 +91,7 @@ class Setup:
         if not self.memory:
             return files
         languages = self.text.resolved(self.direction)
-        asked = [code or lang for code, lang in zip(self.direction, languages, strict=True)]
-        return [*files, *chain.from_iterable(memory_files(path, languages, asked)[0] for path in self.memory)]
+        return [*files, *chain.from_iterable(memory_files(path, languages, self.direction)[0] for path in self.memory)]
 
     @property
     def settings(self) -> dict[str, Any]:
