@@ -58,7 +58,7 @@ class UploadedDocument(DocumentStateAnswer):
         """Counts a sentence that is translated, and the terms of the glossary that its translation has."""
         self.done += 1
         self.from_memory += translation.origin == "memory"
-        self.terms += sum(term.is_in(translation.text) for term in sentence.terms)
+        self.terms += sum(term.form_in(translation.text) is not None for term in sentence.terms)
         confidence, is_doubtful = translation.confidence, translation.is_doubtful(0)
         if is_doubtful or (confidence is not None and translation.origin == "model"):
             pair: dict[str, Any] = {"source": sentence.text, "target": translation.text}
@@ -176,7 +176,9 @@ class DocumentStore:
         source_lang, target_lang = path[0].codec.config.source_lang, path[-1].codec.config.target_lang
         search = fitted(search_config({}, self._service.config), path)
         maker = self._service.maker(path, "sentence", memories, glossary)
-        options = ReadOptions(document.name, source_lang, target_lang, protected=maker.protected)
+        options = ReadOptions(
+            document.name, source_lang, target_lang, protected=maker.protected, doubtful=fields.doubtful
+        )
         sentences = Sentences(maker, options, has_known=bool(memories or glossary or self._catalog.corrections))
         name, content = document.name, document.content
         parsed = await self._in_thread(partial(sentences.read, content, suffix_of(name), name))

@@ -126,6 +126,13 @@ class DocumentFields(ModelBody):
     """The file name of a document, whose end is the format, and the languages."""
 
     name: str = Field(max_length=255, description="Name of the file, such as report.docx.")
+    doubtful: float = Field(
+        0,
+        ge=0,
+        le=1,
+        strict=False,
+        description="Mark sentences whose confidence is lower, as `nmt translate-file --doubtful` does.",
+    )
     glossary: str | None = Field(None, description="As for /translate.")
     memory: str | None = Field(None, description="As for /translate.")
 
@@ -166,6 +173,14 @@ class Correction(CorrectionBody):
     taken_back: bool = False
 
 
+class TermEntry(BaseModel):
+    """A term of the glossary in a sentence."""
+
+    source: str
+    targets: list[str] = Field(description="The forms of its translation.")
+    used: str | None = Field(description="The form that the translation has.")
+
+
 class HypothesisEntry(BaseModel):
     """A translation of a sentence."""
 
@@ -181,6 +196,7 @@ class HypothesisEntry(BaseModel):
     alignment: str | None = Field(None, description="Links of source words to target words; with alignments.")
     segments: list[str] | None = Field(None, description="`text` cut into words, with spaces; with alignments.")
     words: list[int] | None = Field(None, description="The number of each piece's segment, or -1; with alignments.")
+    terms: list[TermEntry] = Field([], description="The terms of the glossary in the sentence.")
     unmet: bool = Field(False, description="Whether a constraint or a term is missing.")
     doubtful: bool = Field(False, description="Whether terms make the translation much less probable.")
 
@@ -243,7 +259,7 @@ class DocumentStateAnswer(BaseModel):
     error: str | None = Field(None, description="Why the document cannot be translated.")
     left: str = Field("", description="What of the document stays as it is, with counts and reasons.")
     from_memory: int = Field(0, description="How many translations are from a memory.")
-    terms: int = Field(0, description="How many terms of the glossary the translations have.")
+    terms: int = Field(0, description="How often the translations have terms of the glossary.")
     least_confident: list[ConfidenceEntry] = Field(
         [], description="Those that suffer from terms first, and then those of the least confidence."
     )

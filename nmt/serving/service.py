@@ -23,11 +23,12 @@ from nmt.text.glossary import Glossary
 from nmt.text.icu import parse_icu
 from nmt.text.languages import has_spaces
 from nmt.text.markup_reading import NO_RULES, ElementRules, parse
+from nmt.text.words import one_line
 from nmt.translate.confidence import valid_for
 from nmt.translate.encoding import EncodedSentence, by_sentence, encode
 from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
-from nmt.translate.units import Cut, Translation, Unit, UnitMaker
+from nmt.translate.units import Cut, Sentence, Translation, Unit, UnitMaker
 
 _GREEDY = SearchConfig(beam=1)
 # Characters of texts that take less time than a thread needs to begin, and what counts for each text besides.
@@ -62,7 +63,9 @@ class RequestedText:
         """Returns the fields of `schema.TextEntry`; with `pieces`, also those about the pieces of translations."""
         sentences = []
         for sentence, ranked in zip(self.unit.sentences, self.translations, strict=True):
-            hypotheses = [self._hypothesis(translation, pieces=pieces) for translation in ranked]
+            hypotheses = [
+                self._hypothesis(translation, pieces=pieces) | _terms(sentence, translation) for translation in ranked
+            ]
             memory = {"memory": [match._asdict() for match in sentence.matches]} if sentence.matches else {}
             sentences.append({"line": sentence.line, "source": sentence.raw, "hypotheses": hypotheses} | memory)
         detected = {"detected": self.detected.language} if self.detected else {}
@@ -82,6 +85,16 @@ class RequestedText:
             last = {name: fields.pop(name) for name in ("unmet", "doubtful") if name in fields}
             fields |= {"segments": segments, "words": words} | last
         return fields
+
+
+def _terms(sentence: Sentence, translation: Translation) -> dict[str, Any]:
+    """Returns the field of `schema.HypothesisEntry` about the terms of a sentence, if it has any."""
+    line = one_line(sentence.text)
+    terms = [
+        {"source": line[term.start : term.stop], "targets": term.forms, "used": term.form_in(translation.text)}
+        for term in sentence.terms
+    ]
+    return {"terms": terms} if terms else {}
 
 
 class Service:

@@ -48,16 +48,17 @@ class TermOccurrence(NamedTuple):
         beginning, end = line[: self.start].rpartition(" ")[2], line[self.stop :].partition(" ")[0]
         return not (beginning.strip(EDGES) or end.strip(EDGES))
 
-    def is_in(self, text: str) -> bool:
-        """Returns whether a text has one of the forms. A word may go on behind it, but not begin before it."""
+    def form_in(self, text: str) -> str | None:
+        """Returns a form that a text has, or None. A word may go on behind it, but not begin before it."""
         patterns = [rf"(?:(?<!\w)|(?<={UNSPACED_SCRIPT.pattern})){re.escape(form)}" for form in self.forms]
-        patterns += [_BEGINNING + re.escape(form) for form in self.at_beginning]
-        return bool(re.search("|".join(patterns), text))
+        patterns += [rf"{_BEGINNING}\K{re.escape(form)}" for form in self.at_beginning]
+        match = re.search("|".join(patterns), text)
+        return match[0] if match else None
 
 
 def has_terms(terms: Sequence[TermOccurrence], translation: str) -> bool:
     """Returns whether a translation has a form of each term, or a word that begins with it."""
-    return all(term.is_in(translation) for term in terms)
+    return all(term.form_in(translation) for term in terms)
 
 
 class TermPlace(NamedTuple):

@@ -20,7 +20,7 @@ from nmt.search.api import Required
 from nmt.text.casing import lower
 from nmt.text.codec import TextCodec
 from nmt.text.directions import Direction
-from nmt.text.glossary import TermOccurrence
+from nmt.text.glossary import TermOccurrence, has_terms
 from nmt.text.languages import has_spaces
 from nmt.text.protected import lacks, unprotected, with_protected
 from nmt.text.sentences import parts_of_long
@@ -295,7 +295,7 @@ def _without_model(unit: Unit, sentence: Sentence, *, aligned: bool) -> Translat
     source = sentence.text
     if known := unit.known(sentence):
         target, origin = known
-        unmet = not all(term.is_in(target) for term in sentence.terms)
+        unmet = not has_terms(sentence.terms, target)
         words = _in_proportion(sentence.raw, target) if aligned else None
         return Translation(target, 0.0, [], [], unmet, words, origin)
     words = [(i + len(sentence.tags), i) for i in range(len(RAW_WORD.findall(source)))]

@@ -107,7 +107,7 @@ def _places(
     engine: "Engine", translated: Sequence[tuple[EncodedSentence, Translation]], search: SearchConfig
 ) -> list[list[TermPlace]]:
     """Returns the places of the terms that translations lack."""
-    missing = [[term for term in sentence.terms if not term.is_in(best.text)] for sentence, best in translated]
+    missing = [[term for term in sentence.terms if not term.form_in(best.text)] for sentence, best in translated]
     wholes = [_requiring(engine.codec, sentence, best.text, ()) for sentence, best in translated]
     shortened = [
         replace(whole, ids=_without(whole.ids, spelling))

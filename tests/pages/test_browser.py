@@ -490,11 +490,14 @@ def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
         # Of several translations with the terms, the page shows the best.
         best = server.translate("some words", glossary="office", n_best=4)["translations"][0]["text"]
         page.wait_for_function(f"text => {SHOWN} === text", arg=best)
+        titles = page.eval_on_selector_all("#translation .term", "words => words.map(word => word.title)")
+        assert titles and set(titles) == {"Term of the glossary for “words”"}
+        assert page.is_visible("#legend .term")
         page.set_input_files("#file", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"some words"})
         with page.expect_download() as download:
             page.click("text=Download a.de.txt")
         assert download.value.path().read_text() == found
-        assert "1 different sentence, 1 term of the glossary used." in page.inner_text("#file-status")
+        assert "1 different sentence, terms of the glossary used once." in page.inner_text("#file-status")
 
 
 def test_a_page_asks_for_the_token_and_suggests_sentences_of_the_validation(browser: Any, tmp_path: Path) -> None:

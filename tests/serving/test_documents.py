@@ -134,6 +134,29 @@ def test_sentences_that_suffer_from_their_terms_are_listed(server: Server) -> No
     assert {(entry["source"], entry["target"]) for entry in listed if entry["doubtful"]} == doubtful != set()
 
 
+def test_doubtful_sentences_of_a_document_are_marked_if_the_client_asks_for_it(server: Server) -> None:
+    for marks, expected in (("", 0), ("&doubtful=0.4", 1)):  # one or two words alone are doubtful
+        page = b"<p>to learn</p><p>some words to learn</p>"
+        number = upload(server, "b.html", page, f"source_lang=en&target_lang=de{marks}")
+        ended(server, number)
+        body = server.get(f"/documents/{number}/result").body
+        assert body.count(b'<mark class="doubtful">') == expected
+    answer = server.send("POST", "/documents?name=a.txt&source_lang=en&target_lang=de&doubtful=2", b"some words")
+    assert answer.status == 400 and "doubtful is wrong" in answer.json["error"]
+
+
+def test_the_terms_of_a_sentence_have_the_form_that_its_translation_has(server: Server) -> None:
+    source = "Words to learn, words"
+    answer = server.translate(source, glossary="terms", source_lang="en", target_lang="de")
+    (hypothesis,) = answer["translations"][0]["sentences"][0]["hypotheses"]
+    (first, second) = hypothesis["terms"]
+    assert first == {"source": "Words", "targets": ["pieces", "Pieces"], "used": first["used"]}
+    assert second == {"source": "words", "targets": ["pieces"], "used": "pieces"}
+    assert first["used"] in first["targets"] and first["used"] in hypothesis["text"]
+    answer = server.translate("to learn", glossary="terms", source_lang="en", target_lang="de")
+    assert "terms" not in answer["translations"][0]["sentences"][0]["hypotheses"][0]
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_is_that_of_translate_file_and_deleted_after_its_download(
     server: Server, expected: dict[str, bytes], name: str

@@ -50,7 +50,8 @@ async function translateDocument(file) {
     if (!upload.documents.includes(file.name.split(".").pop().toLowerCase())) throw new Error(`${file.name} has a format that cannot be translated.`);
     if (file.size > upload.most * 2 ** 20) throw new Error(`${file.name} has more than ${upload.most} MiB.`);
     const chosen = { ...languages, ...(models.length === 1 ? { model: models[0] } : {}) };
-    const path = `/documents?${new URLSearchParams({ name: file.name, ...chosen, ...terms(models) })}`;
+    const marks = $("mark-doubtful").checked ? { doubtful: DOUBTFUL } : {};
+    const path = `/documents?${new URLSearchParams({ name: file.name, ...chosen, ...terms(models), ...marks })}`;
     const { id } = await (await send(path, { method: "POST", body: file, signal })).json();
     upload.id = id;
     await download(id, signal);
@@ -87,7 +88,7 @@ function outcome({ sentences, from_memory: known = 0, terms = 0, left = "", leas
     make("bdi", { textContent: source }), make("br"), make("bdi", { className: "in-doubt", textContent: target }),
     make("span", { className: "muted", textContent: doubtful ? " check its terms" : ` confidence ${percent(confidence)}` }))));
   const parts = [counted(sentences, "different sentence"), known && `${known} from the memory`,
-    terms && `${counted(terms, "term")} of the glossary used`, doubts.length && `${counted(doubts.length, "doubtful sentence")}`];
+    terms && `terms of the glossary used ${terms === 1 ? "once" : `${terms.toLocaleString("en")} times`}`, doubts.length && `${counted(doubts.length, "doubtful sentence")}`];
   return `${parts.filter(Boolean).join(", ")}.${left && ` Left as they are: ${left}.`}`;
 }
 

@@ -113,9 +113,10 @@ async function translate() {
   locate(source);
   divide();
   state.selected = state.sentences[0] ?? null;
-  const lacks = state.sentences.some(({ hypotheses: [best] }) => best.unmet);
+  const missing = state.sentences.flatMap(({ hypotheses: [best] }) => best.terms ?? []).filter(({ used }) => !used);
   const canChoose = state.sentences.some(({ hypotheses: [best] }) => best.segments);
-  say(lacks ? "A term of the glossary is missing in the translation." : canChoose ? "Click a word of the translation to choose another." : "", lacks);
+  const lacks = missing.map(({ source, targets }) => `“${targets[0]}” for “${source}”`).join(", ");
+  say(lacks ? `Missing terms of the glossary: ${lacks}.` : canChoose ? "Click a word of the translation to choose another." : "", Boolean(lacks));
   $("timing").textContent = `${Math.round(performance.now() - started)} ms`;
   draw();
 }
@@ -164,6 +165,17 @@ function probabilities(hypothesis) {
   return sums.map(Math.exp);
 }
 
+// The term of the glossary that each word belongs to, if any.
+function termsOf({ text, segments, terms = [] }) {
+  let end = 0;
+  return segments.map(segment => {
+    const start = end;
+    end += segment.length;
+    const around = more => text.slice(Math.max(0, start - more), end + more); // has a term of more + 1 letters only if it overlaps
+    return terms.find(({ used }) => used && around(used.length - 1).includes(used));
+  });
+}
+
 const nameFor = code => state.languages.get(code)?.name ?? code;
 const spacesBefore = segment => segment.slice(0, segment.length - segment.trimStart().length);
 const links = hypothesis => (hypothesis.alignment ?? "").split(" ").filter(Boolean).map(link => link.split("-").map(Number));
@@ -200,14 +212,16 @@ function drawSentence(sentence) {
   const hypothesis = sentence.hypotheses[sentence.chosen];
   if (hypothesis.origin) return drawFromMemory(sentence, hypothesis);
   if (!hypothesis.segments) return make("span", { className: "sentence", textContent: hypothesis.text });
-  const wordProbabilities = probabilities(hypothesis);
+  const wordProbabilities = probabilities(hypothesis), terms = termsOf(hypothesis);
   const made = make("span", { className: "sentence" });
   hypothesis.segments.forEach((segment, index) => {
-    const p = wordProbabilities[index], text = segment.trim();
-    const word = make("span", { className: "word", tabIndex: index ? -1 : 0, textContent: text, title: `Probability ${percent(p)}` });
+    const p = wordProbabilities[index], text = segment.trim(), term = terms[index];
+    const title = term ? `Term of the glossary for “${term.source}”` : `Probability ${percent(p)}`;
+    const word = make("span", { className: "word", tabIndex: index ? -1 : 0, textContent: text, title });
     word.setAttribute("role", "button");
-    word.classList.toggle("unsure", p < 0.5 && p >= 0.2);
-    word.classList.toggle("doubtful", p < 0.2);
+    word.classList.toggle("term", Boolean(term));
+    word.classList.toggle("unsure", !term && p < 0.5 && p >= 0.2);
+    word.classList.toggle("doubtful", !term && p < 0.2);
     const open = () => shown(() => openAlternatives(sentence, index, word));
     word.addEventListener("click", open);
     word.addEventListener("keydown", event => {
