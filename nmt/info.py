@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nmt.checkpoint_format import SUFFIX, read_codec, read_header
+from nmt.checkpoint_format import CALIBRATIONS, SUFFIX, read_codec, read_header
 from nmt.config import ModelConfig
 from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError
@@ -167,6 +167,10 @@ def lines_of(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "validation", f"update {validation['update']:,}: " + ", ".join(f"{n} {v:.4g}" for n, v in scores.items())
     if provenance := description.get("provenance"):
         yield "provenance", _provenance_in_words(provenance)
+        if calibrations := provenance.get(CALIBRATIONS):
+            searches = dict.fromkeys(f"{each['direction']} with {each['engine']}" for each in calibrations)
+            shown = list(searches)[:_DIRECTIONS]
+            yield "confidence", f"calibrated for {', '.join(shown)}" + (", …" if len(searches) > len(shown) else "")
 
 
 def _provenance_in_words(provenance: Mapping[str, Any]) -> str:

@@ -54,8 +54,8 @@ class Sentences:
         sentence = sentence._replace(line=0, start=0, has_elements=has_elements)
         return sentence._replace(matches=(), similar="", terms=(), entry=None)
 
-    def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> None:
-        """Keeps the translation of a distinct sentence, and its matches, for `written`."""
+    def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> str:
+        """Keeps the translation of a distinct sentence, and its matches, for `written`. Returns what it writes."""
         options, text = self._options, unprotected(sentence.text, sentence.protected)
         if translation.origin == "model":  # which has too little context for one or two words, and ends all sentences
             is_short = len(text.split()) <= 2 and has_letters(text) and has_spaces(options.source_lang)
@@ -69,6 +69,7 @@ class Sentences:
             translation = translation._replace(text=sentence.text, alignment=words)
         alignment = np.array(translation.alignment or (), np.int32).tobytes()
         self._translations[sentence] = translation._replace(alignment=None, pieces=[], log_probs=[]), alignment, matches
+        return translation.text
 
     def written(self, document: Document) -> tuple[bytes, list[tuple[Sentence, Translation]]]:
         """Returns the file of a document with the translations, and its sentences with theirs."""

@@ -207,8 +207,8 @@ class DocumentStore:
                 continue
             for sentence, unit, ((best, *_),) in zip(waiting, units, translations, strict=True):
                 (complete,) = unit.sentences
-                sentences.set_translation(sentence, best, complete.matches)
-                document.count(complete, best)
+                text = sentences.set_translation(sentence, best, complete.matches)
+                document.count(complete, best._replace(text=text))
         content, _ = await self._in_thread(partial(sentences.written, parsed))
         return content
 
