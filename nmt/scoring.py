@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError, OptionError, importing
+from nmt.resources import available_bytes
 from nmt.text.languages import CHINESE, WITHOUT_SPACES, base_language
 from nmt.text.moses import with_ascii_punctuation
 from nmt.text.words import is_blank
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 # Tokenisers that need a morphological analyser, which sacreBLEU installs on request only.
 _ANALYSERS = {"ja": "ja-mecab", "ko": "ko-mecab"}
+# The languages whose characters TER counts.
+TER_SPLITS = CHINESE | {"ja"}
+# Bytes that sacreBLEU needs for each line of a resample, and of one of its 10,000 randomisations.
+_RESAMPLE_BYTES, _RANDOMISATION_BYTES = 80, 10
 
 
 def bleu_tokenizer(lang: str | None) -> str:
@@ -129,6 +134,7 @@ def corpus_scores(
 ) -> list[MetricScore]:
     """Returns the score of `hypotheses` under each of `metrics` (names in METRICS), in that order."""
     scorers = _scorers([hypotheses], references, metrics, config)
+    _check_memory(len(hypotheses), config)
     return [
         _score(scorer, list(map(scorer.prepare, hypotheses)), scorer.prepared_references(references), config.bootstrap)
         for scorer in scorers
@@ -172,6 +178,18 @@ def _scorers(
     return [METRICS[name](config) for name in metrics]
 
 
+def _check_memory(lines: int, config: ScoreConfig) -> None:
+    """Raises OptionError if the samples of a test, which sacreBLEU draws all at once, would not fit into memory."""
+    resamples = config.bootstrap or (1000 if config.paired == "bootstrap" else 0)
+    samples = _RESAMPLE_BYTES * resamples + (_RANDOMISATION_BYTES * 10_000 if config.paired == "ar" else 0)
+    if (needed := samples * lines) > (available := available_bytes()):
+        option = "--bootstrap" if config.bootstrap else f"--paired {config.paired}"
+        raise OptionError(
+            f"{option} needs about {needed / 2**30:,.1f} GiB of memory for {lines:,} lines, but only "
+            f"{available / 2**30:,.1f} GiB are free; give fewer lines, or fewer resamples by --bootstrap"
+        )
+
+
 def _score(
     scorer: SacreScorer, prepared: Sequence[str], references: Sequence[Sequence[str | None]], bootstrap: int | None
 ) -> MetricScore:
@@ -197,7 +215,9 @@ def compared_scores(
     by_bootstrap = config.paired == "bootstrap"
     resamples = config.bootstrap or 0  # 0 is sacreBLEU's default
     by_system: list[list[MetricScore]] = [[] for _ in systems]
-    for scorer in _scorers(systems, references, metrics, config):
+    scorers = _scorers(systems, references, metrics, config)
+    _check_memory(len(systems[0]), config)
+    for scorer in scorers:
         prepared = [list(map(scorer.prepare, system)) for system in systems]
         others = scorer.prepared_references(references)
         test = PairedTest(
@@ -299,7 +319,7 @@ def _ter(config: ScoreConfig) -> SacreScorer:
         length = float(score.ref_length)  # the mean over several references need not be whole
         return {"edits": score.num_edits, "reference_length": int(length) if length.is_integer() else length}
 
-    is_asian = base_language(config.target_lang or "") in CHINESE | {"ja"}
+    is_asian = base_language(config.target_lang or "") in TER_SPLITS
     return SacreScorer(_with_float_scores(TER)(normalized=is_asian, asian_support=is_asian), details)
 
 

@@ -56,7 +56,8 @@ compare() {
         --paired bootstrap "${systems[@]}")
 }
 
-unless_there "$run_dir/memory.$source" nmt clean "${languages[@]}" "${memories[@]}" --dest "$run_dir/memory"
+unless_there "$run_dir/memory.$source" nmt clean "${languages[@]}" "${memories[@]}" ${test:+--exclude "$test"} \
+    ${old_test:+--exclude "$old_test"} --dest "$run_dir/memory"
 split=(python recipes/hold_out.py --held-out "$held_out")
 unless_there "$run_dir/new.$source" "${split[@]}" ${test:+--no-test} "$run_dir/memory" "$run_dir/new" "$source" "$target"
 training=(--train "$run_dir/new") domains=(new)

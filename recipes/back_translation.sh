@@ -46,7 +46,7 @@ learn() {
     local folder=$1
     unless_there "$folder/data" nmt preprocess --source-lang "$2" --target-lang "$3" "${@:4}" --valid "$corpus/val" \
         --tokenizer moses --normalize-punctuation both --vocab-size "$vocab_size" --dest "$folder/data"
-    run nmt train "$folder/data" --save-dir "$folder/model" "${options[@]}"
+    unless_there "$folder/model/average.safetensors" nmt train "$folder/data" --save-dir "$folder/model" "${options[@]}"
 }
 
 # evaluate FOLDER: translates the test set and scores it.

@@ -24,26 +24,33 @@ run() {
 
 # unless_there FILE COMMAND...: runs the command that makes FILE, unless FILE exists. FILE.made-from records the command,
 # and another command for the same FILE is an error. A FILE without a record was put there by the user and is kept. The
-# place of the run folder and options about the machine are not compared. Text of --train that changed is an error, too:
-# a file, or the files of a PREFIX in the languages `source` and `target`, or `codes`.
+# place of the run folder and options about the machine are not compared. An interrupted training goes on as it was begun,
+# so that another command is an error then, too. So is text of --train that changed: a file, or the files of a PREFIX in
+# the languages `source` and `target`, or `codes`.
 unless_there() {
-    local command="${*:2}" recorded
+    local command="${*:2}" recorded made=$1 is_begun=''
     command=${command//"$run_dir"/RUN}
     command=${command//"$PWD/"/}
     command=$(sed -E 's/ --(workers|gpus|device|device-tokens)[ =][^ ]+//g' <<< "$command")
+    if [[ $command == *"nmt train "* ]]; then
+        made=$(dirname "$1")
+        ! compgen -G "$made/state-*" > /dev/null || is_begun=yes
+    fi
+    if [ -e "$1" ] || [ $is_begun ]; then
+        recorded=$(cat "$1.made-from" 2> /dev/null || echo "$command")
+        [ "$recorded" = "$command" ] ||
+            fail "$1 was made by '$recorded', but the command is now '$command'; set RUN to another folder," \
+                "or delete $made and what was made from it"
+    fi
     if [ ! -e "$1" ]; then
         mkdir -p "$(dirname "$1")"
         echo "$command" > "$1.made-from"
         run "${@:2}"
         return
     fi
-    recorded=$(cat "$1.made-from" 2> /dev/null || echo "$command")
-    [ "$recorded" = "$command" ] ||
-        fail "$1 was made by '$recorded', but the command is now '$command'; set RUN to another folder," \
-            "or delete $1 and what was made from it"
     local flag='' word file language
     for word in "${@:2}"; do
-        if [ "$flag" = --train ] && [ -e "$1.made-from" ] && [[ $word != "$run_dir"/* ]]; then
+        if [ "$flag" = --train ] && [ -e "$1.made-from" ] && [[ $word != "$run_dir"/* && $cached != *" $word "* ]]; then
             for language in ${codes[@]+"${codes[@]}"} "${source:-}" "${target:-}"; do
                 for file in "$word" "$(file_of "$word" "$language")" "$word".*-*."$language"; do
                     [[ ! -f $file || ! $file -nt $1.made-from ]] ||
@@ -236,10 +243,12 @@ choose_direction() {
 }
 
 # plain_text NAME LANGUAGE...: if the path in the variable NAME is a corpus file, such as TMX, replaces it by the PREFIX of
-# its text. Needs the environment.
+# its text in the cache, whose name is made from its content. Needs the environment.
+cached=' '
 plain_text() {
     local prefix
     prefix=$(python recipes/plain_text.py "${!1}" "${@:2}") || exit 1
+    [ "$prefix" = "${!1}" ] || cached+="$prefix "
     printf -v "$1" %s "$prefix"
 }
 
@@ -276,8 +285,9 @@ environment_inputs() {
 # uses the nmt that is already on the PATH.
 set_up_environment() {
     if [ "${ENVIRONMENT:-}" = active ]; then
-        command -v nmt > /dev/null ||
-            fail "ENVIRONMENT is active, but there is no nmt on the PATH; install nmt or unset ENVIRONMENT"
+        command -v nmt > /dev/null && python -c 'import nmt' 2> /dev/null ||
+            fail "ENVIRONMENT is active, but the PATH has no nmt, or no python that can import it; activate the" \
+                "environment that nmt is installed in, or unset ENVIRONMENT"
         return
     fi
     local python=${PYTHON:-python3} environment=.venv-recipes

@@ -16,7 +16,7 @@
 # the source language for the teacher to translate.
 #
 #   VALID, TEST        a validation and a test set, given like CORPUS; without them, HELD_OUT pairs (default 1000) for each
-#                      are split off the end of the cleaned corpus
+#                      are split off the end of the cleaned corpus. Text that is nearly in them is not used for training
 #   VOCAB_SIZE=N       the vocabulary size (default 8000)
 #   TOKENIZER=moses    tokenises with Moses and normalises punctuation; otherwise the models are trained on raw text
 #   LICENCE=text       the licence in the model card
@@ -74,7 +74,7 @@ stage() {
 align_documents() {
     run nmt align "$@" "${languages[@]}" --output "$corpus" --page "$run_dir/aligned.html" || [ -e "$corpus" ]
 }
-# split_off [SETTING...]: writes train, and valid and test if they are not given, from the cleaned corpus. The settings
+# split_off [SETTING...]: writes rest, and valid and test if they are not given, from the cleaned corpus. The settings
 # are for the record of unless_there.
 split_off() {
     local lang pairs trained
@@ -87,8 +87,8 @@ split_off() {
         [ -n "${TEST:-}" ] || tail -n "$held_out" "$run_dir/clean.$lang" > "$test.$lang"
         [ -n "${VALID:-}" ] ||
             sed -n "$((trained + 1)),$((trained + held_out))p" "$run_dir/clean.$lang" > "$valid.$lang"
-        head -n "$trained" "$run_dir/clean.$lang" > "$run_dir/train.$lang.part"
-        mv "$run_dir/train.$lang.part" "$run_dir/train.$lang"
+        head -n "$trained" "$run_dir/clean.$lang" > "$run_dir/rest.$lang.part"
+        mv "$run_dir/rest.$lang.part" "$run_dir/rest.$lang"
     done
 }
 # train_model NAME SHARE OPTION...: trains for this share of the hours, on NAME-data. A finished training is not repeated.
@@ -148,17 +148,17 @@ for name in valid test; do plain_text "$name" "$source" "$target"; done
 mkdir -p "$run_dir"
 teacher=$run_dir/teacher/average.safetensors backward=$run_dir/backward/average.safetensors
 student=$run_dir/student/average.safetensors
-excluded=()
-[ -z "${VALID:-}" ] || excluded+=(--exclude "$valid")
-[ -z "${TEST:-}" ] || excluded+=(--exclude "$test")
+excluded=(--exclude "$valid" --exclude "$test")
 
 if [ ${#documents[@]} -gt 0 ]; then
     corpus=$run_dir/aligned.tsv scored=(--least-score 0.5)
     stage align "$corpus" align_documents "${documents[@]}"
 fi
 stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpus" --dest "$run_dir/clean" \
-    --page "$run_dir/clean.html" ${scored[@]+"${scored[@]}"} ${excluded[@]+"${excluded[@]}"}
-stage split "$run_dir/train.$source" split_off HELD_OUT="$held_out" VALID="$valid" TEST="$test"
+    --page "$run_dir/clean.html" ${scored[@]+"${scored[@]}"}
+stage split "$run_dir/rest.$source" split_off HELD_OUT="$held_out" VALID="$valid" TEST="$test"
+stage exclude "$run_dir/train.$source" nmt clean "${languages[@]}" --train "$run_dir/rest" --dest "$run_dir/train" \
+    "${excluded[@]}"
 trainings=()
 if [ -n "$given" ]; then
     unless_there "$teacher" ln -sf "$given" "$teacher"
@@ -182,7 +182,7 @@ stage collect "$run_dir/distilled.$source" collect MORE="$more"
 stage distil "$run_dir/distilled.$target" nmt generate "$teacher" "${languages[@]}" \
     --input "$run_dir/distilled.$source" --output "$run_dir/distilled.$target" --beam 4
 stage filter "$run_dir/filtered.$source" nmt clean "${languages[@]}" --train "$run_dir/distilled" \
-    --dest "$run_dir/filtered" --score-with "$teacher" "$backward" --keep 0.95 --page "$run_dir/filtered.html"
+    --dest "$run_dir/filtered" "${excluded[@]}" --score-with "$teacher" "$backward" --keep 0.95 --page "$run_dir/filtered.html"
 stage "align filtered" "$run_dir/filtered.links" link filtered
 stage "align train" "$run_dir/train.links" link train
 text=(--like "$teacher") start=(--init-from "$teacher")

@@ -70,7 +70,7 @@ unless_there "$run_dir/distilled.de" nmt generate "${teachers[@]}" --input "$run
     --output "$run_dir/distilled.de" --beam 4 --alpha 1.0 --workers "${WORKERS:-1}"
 unless_there "$run_dir/data" nmt preprocess --like "${teachers[0]}" --source-lang en --target-lang de \
     --train "$run_dir/distilled" --train "$corpus/train" --valid "$corpus/val" --dest "$run_dir/data"
-run nmt train "$run_dir/data" --save-dir "$run_dir/model" "${options[@]}"
+unless_there "$run_dir/model/average.safetensors" nmt train "$run_dir/data" --save-dir "$run_dir/model" "${options[@]}"
 zcat < "$corpus/$evaluated.en.gz" > "$run_dir/$evaluated.en"
 measure teacher 4 "${teachers[@]}"
 measure student 1 "$run_dir/model/average.safetensors"

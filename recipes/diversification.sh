@@ -55,9 +55,10 @@ preprocess() {
 }
 # train DATA NAME UPDATES OPTION...: trains and averages; writes NAME/average.safetensors.
 train() {
-    run nmt train "$run_dir/$1" --save-dir "$run_dir/$2" --max-updates "$3" --optimizer muon --attention-dropout 0.1 \
-        --activation-dropout 0.1 --batch-tokens 2500 --batch-groups 4 --warmup-updates 800 --valid-metric nll \
-        --save-updates 180 --average-last "$AVERAGED" "${@:4}" ${options[@]+"${options[@]}"}
+    unless_there "$run_dir/$2/average.safetensors" nmt train "$run_dir/$1" --save-dir "$run_dir/$2" --max-updates "$3" \
+        --optimizer muon --attention-dropout 0.1 --activation-dropout 0.1 --batch-tokens 2500 --batch-groups 4 \
+        --warmup-updates 800 --valid-metric nll --save-updates 180 --average-last "$AVERAGED" "${@:4}" \
+        ${options[@]+"${options[@]}"}
 }
 # translate MODEL INPUT OUTPUT: translates training text.
 translate() {

@@ -44,7 +44,13 @@ if [ -d "$model" ]; then
 fi
 unless_there "$run_dir/data" nmt preprocess --source-lang "$source" --target-lang "$target" --train "$train" \
     --valid "$valid" --like "$model" --dest "$run_dir/data"
-run nmt train "$run_dir/data" --init-from "$model" --save-dir "$run_dir/run" "${options[@]}"
+# making FILE COMMAND...: runs the command, and makes an empty FILE when it has ended.
+making() {
+    "${@:2}"
+    touch "$1"
+}
+unless_there "$run_dir/run/trained" making "$run_dir/run/trained" nmt train "$run_dir/data" --init-from "$model" \
+    --save-dir "$run_dir/run" "${options[@]}"
 before=$run_dir/before.$target after=$run_dir/after.$target
 unless_there "$before" nmt generate "$model" --input "$(file_of "$test" "$source")" --output "$before"
 run nmt generate "$run_dir/run/best.safetensors" --input "$(file_of "$test" "$source")" --output "$after"

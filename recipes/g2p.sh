@@ -33,9 +33,11 @@ done
 options=("${@:2}")
 refuse --seed "the models have the seeds 1 to MODELS" ${options[@]+"${options[@]}"}
 if [ ${#languages[@]} -eq 0 ]; then
-    for file in "$corpus"/{low,medium}/*_train.tsv*; do
-        [ ! -e "$file" ] || languages+=("$(basename "$(dirname "$file")")/$(basename "${file%_train.tsv*}")")
-    done
+    while read -r language; do languages+=("$language"); done < <(
+        for file in "$corpus"/{low,medium}/*_train.tsv*; do
+            [ ! -e "$file" ] || echo "$(basename "$(dirname "$file")")/$(basename "${file%_train.tsv*}")"
+        done | sort -u
+    )
 fi
 [ ${#languages[@]} -gt 0 ] || fail "$corpus has no low/LANGUAGE_train.tsv; check the folder"
 for language in "${languages[@]}"; do

@@ -79,7 +79,7 @@ def main() -> None:
         )
     if not limit:
         sys.exit(f"error: {options.like} has no lines, and {options.output} may not have more; add text to it")
-    training = rest[:: -(-len(rest) // limit)] if len(rest) > limit else rest
+    training = [rest[i * len(rest) // limit] for i in range(limit)] if len(rest) > limit else rest
     parts = {
         name: sorted(held_out[position * options.held_out :][: options.held_out]) for position, name in enumerate(sets)
     }

@@ -61,13 +61,22 @@ test_stem() {
     done
 }
 
-mkdir -p "$run_dir/out"
-if [ -z "$test" ]; then # half of VALID chooses, half is scored
+# split_valid [SETTING]: writes half of VALID, which chooses, and the other half, which is scored. The setting is for the
+# record of unless_there.
+split_valid() {
+    local name names
     names=$(names_of "$valid")
+    rm -f "$run_dir"/{valid,test}.*
     while read -r name; do
         text_of "$valid" "$name" | awk 'NR % 2 == 1' > "$run_dir/valid.$name"
         text_of "$valid" "$name" | awk 'NR % 2 == 0' > "$run_dir/test.$name"
     done <<< "$names"
+    touch "$run_dir/halves"
+}
+
+mkdir -p "$run_dir/out"
+if [ -z "$test" ]; then
+    unless_there "$run_dir/halves" split_valid VALID="$valid"
     valid=$run_dir/valid test=$run_dir/test
 fi
 directions=()

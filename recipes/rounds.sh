@@ -98,12 +98,19 @@ evaluate() {
 }
 
 set_up_environment
+# write_tagged [SETTING...]: writes the few lines with tags. The settings are for the record of unless_there.
+write_tagged() {
+    local language
+    for language in "$target" "$source"; do
+        text_of "$corpus" "$language" | sed -n 1,20p > "$run_dir/tagged.$language.part"
+        mv "$run_dir/tagged.$language.part" "$run_dir/tagged.$language"
+    done
+}
+
 all_cores=$(python -c 'from nmt.resources import usable_cores; print(usable_cores())')
 threads=$((all_cores > 1 ? all_cores / 2 : 1))
-for language in "$source" "$target"; do
-    mkdir -p "$run_dir"
-    text_of "$corpus" "$language" | sed -n 1,20p > "$run_dir/tagged.$language"
-done
+unless_there "$run_dir/tagged.$source" write_tagged CORPUS="$corpus" VALID="$valid" SOURCE_TEXT="$source_text" \
+    TARGET_TEXT="$target_text" TEXT_LINES="$lines"
 for ((round = 0; round <= rounds; round++)); do
     mkdir -p "$run_dir/round$round"
     [ "$round" = 0 ] || side_by_side synthesize "$round"

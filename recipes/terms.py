@@ -19,6 +19,7 @@ from nmt.errors import NmtError
 from nmt.text.corpus import read_rows
 from nmt.text.languages import UNSPACED_SCRIPT
 from nmt.text.terms import EDGES, frequent_words, terms_in, translation_of, without_elision
+from nmt.text.words import RAW_WORD
 
 LEAST_LINES = 3
 LEAST_SHARE = 0.8
@@ -27,10 +28,10 @@ LEAST_SHARE = 0.8
 def terms(sources: Sequence[str], targets: Sequence[str], links: Sequence[str]) -> list[tuple[str, str, int, int]]:
     """Returns terms with their translations, the number of their lines, and how many of them have the translation."""
     frequent = frequent_words(sources), frequent_words(targets)
-    target_words = {word.strip(EDGES).lower() for line in targets for word in line.split()}
+    target_words = {word.strip(EDGES).lower() for line in targets for word in RAW_WORD.findall(line)}
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for source, target, line_links in zip(sources, targets, links, strict=True):
-        words, translated = source.split(), target.split()
+        words, translated = RAW_WORD.findall(source), RAW_WORD.findall(target)
         pairs = [(i, j) for i, _, j in (link.partition("-") for link in line_links.rpartition("|||")[2].split())]
         pairs = [(int(i), int(j)) for i, j in pairs]
         for first, last in terms_in(words, frequent[0]):

@@ -47,7 +47,7 @@ else
         valid=(--valid "$bank/wsj_017*.mrg" --valid "$bank/wsj_018[0-4].mrg")
         test=(--test "$bank/wsj_018[5-9].mrg" --test "$bank/wsj_019*.mrg")
     else
-        train=(--train "$bank/train.mrg*") valid=(--valid "$bank/dev.mrg*") test=()
+        train=(--train "$(file_of "$bank/train" mrg)") valid=(--valid "$(file_of "$bank/dev" mrg)") test=()
     fi
     arch=transformer_parsing_small vocab_size=16000 batch_tokens=1500 warmup=1000 updates=13800 save_updates=300 averaged=20
     source_options=(--numbers --rare-below 3) sequence_options=(--numbered)
@@ -61,9 +61,9 @@ learn() {
     shift 2
     unless_there "$folder/data" nmt preprocess --source-lang words --target-lang trees "$@" --valid "$trees/valid" \
         --tokenizer none --vocab-size "$size" --symbols "$trees/symbols.txt" --max-length 1000 --dest "$folder/data"
-    run nmt train "$folder/data" --arch "$arch" --save-dir "$folder/model" --batch-tokens "$batch_tokens" \
-        --warmup-updates "$warmup" --max-updates "$updates" --save-updates "$save_updates" \
-        --average-last "$averaged" --valid-metric nll ${options[@]+"${options[@]}"}
+    unless_there "$folder/model/average.safetensors" nmt train "$folder/data" --arch "$arch" --save-dir "$folder/model" \
+        --batch-tokens "$batch_tokens" --warmup-updates "$warmup" --max-updates "$updates" \
+        --save-updates "$save_updates" --average-last "$averaged" --valid-metric nll ${options[@]+"${options[@]}"}
 }
 
 # parse CHECKPOINT INPUT OUTPUT: parses with the paper's search: beam 21, alpha 0.3, at most input length + 300 pieces.

@@ -107,6 +107,12 @@ def test_a_file_that_another_command_made_is_not_used(tmp_path: Path) -> None:
     assert "file was made by 'cp /dev/null RUN/file', but the command is now 'touch RUN/file'; set RUN to" in other
     (tmp_path / "moved" / "file.made-from").unlink()  # as if the user had put the file there
     assert "file exists already" in make("touch", "{run}/file", run=tmp_path / "moved")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "state-00000009.safetensors").touch()  # of a training that was interrupted
+    (tmp_path / "begun" / "file.made-from").write_text("echo nmt train --lr 1\n")
+    make("echo", "nmt", "train", "--lr", "1", run=tmp_path / "begun")
+    other = make("echo", "nmt", "train", "--lr", "2", run=tmp_path / "begun", code=1)
+    assert f"or delete {tmp_path}/begun and what was made from it" in other
 
 
 @pytest.mark.parametrize("target, size, options, train, valid", [

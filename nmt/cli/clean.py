@@ -71,7 +71,13 @@ def _page_data(summary: "Summary") -> dict[str, Any]:
             for reason in used
         ],
         "histograms": [
-            {"name": reason_in_words(option, config), "limit": summary.limits[option], "edges": edges, "counts": counts}
+            {
+                "name": reason_in_words(option, config),
+                "limit": summary.limits[option],
+                "isMinimum": option.startswith("min"),
+                "edges": edges,
+                "counts": counts,
+            }
             for option, edges in BINS.items()
             if any(counts := [summary.histograms[f"{option} {bin}"] for bin in range(len(edges) - 1)])
         ],

@@ -176,8 +176,8 @@ def _warn_about_text(
     texts: Mapping[str, list[str]], references: Sequence[list[str]], metrics: Sequence[str], config: ScoreConfig
 ) -> None:
     """Warns about texts, by their names, whose scores are not comparable with published ones."""
-    from nmt.scoring import tokenizer_warning
-    from nmt.text.languages import UNSPACED_SCRIPT
+    from nmt.scoring import TER_SPLITS, tokenizer_warning
+    from nmt.text.languages import UNSPACED_SCRIPT, base_language
 
     for name, lines in texts.items():
         tokenized = sum(line.endswith(" .") for line in lines)
@@ -190,14 +190,18 @@ def _warn_about_text(
     chooses_tokenizer = "bleu" in metrics and config.tokenize is None
     if chooses_tokenizer and (warning := tokenizer_warning(config.target_lang)):
         console.warn(warning)
-    elif (chooses_tokenizer or "ter" in metrics) and config.target_lang is None:
-        lines = list(chain.from_iterable(references))
-        unspaced = sum(bool(UNSPACED_SCRIPT.search(line)) for line in lines)
-        if unspaced > len(lines) / 2:  # BLEU and TER would take most lines for one word
-            console.warn(
-                f"{unspaced:,} of {len(lines):,} reference lines are in a script without spaces between words, which "
-                f"neither the tokeniser 13a nor TER splits; give --target-lang, for example zh or ja"
-            )
+    language = base_language(config.target_lang or "")
+    whole = ["BLEU"] if chooses_tokenizer and not language else []  # metrics that would take most lines for one word
+    whole += ["TER"] if "ter" in metrics and language not in TER_SPLITS else []
+    whole += ["WER"] if "wer" in metrics else []
+    lines = list(chain.from_iterable(references)) if whole else []
+    unspaced = sum(bool(UNSPACED_SCRIPT.search(line)) for line in lines)
+    if unspaced > len(lines) / 2:
+        advice = "use --metric cer or chrf" if language or whole == ["WER"] else "give --target-lang, such as zh or ja"
+        console.warn(
+            f"{unspaced:,} of {len(lines):,} reference lines are in a script without spaces between words, which "
+            f"{' and '.join(whole)} would count as words; {advice}"
+        )
 
 
 def _warn_if_similar(names: list[str], systems: Sequence[list[str]]) -> None:

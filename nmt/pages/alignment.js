@@ -1,6 +1,6 @@
 const DOUBTFUL = 0.5, DECIDED = 1, ROWS = 200;
 const documents = data.alignments.map(([source, target, beads, failure]) => ({ source, target, beads, failure }));
-let shown = ROWS;
+let shown = ROWS, isSaved = true;
 
 const chosen = () => documents[$("document").value];
 const isPaired = ([s, sStop, t, tStop]) => sStop > s && tStop > t;
@@ -8,6 +8,7 @@ const isPaired = ([s, sStop, t, tStop]) => sStop > s && tStop > t;
 // Replaces beads of the document that is shown.
 function change(first, count, ...beads) {
   chosen().beads.splice(first, count, ...beads);
+  isSaved = false;
   draw();
 }
 
@@ -85,5 +86,7 @@ $("save").addEventListener("click", () => {
   const decided = documents.filter(({ failure }) => !failure);
   const decisions = decided.map(({ source, target, beads }) => [source[0], target[0], beads]);
   save("decisions.json", "application/json", JSON.stringify(decisions));
+  isSaved = true;
 });
+addEventListener("beforeunload", event => { if (!isSaved) event.preventDefault(); }); // the browser asks first
 draw();

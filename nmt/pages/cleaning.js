@@ -27,11 +27,10 @@ function drawCorpora() {
 // The left edge, the width and the height of the plot, in the units of the SVG.
 const LEFT = 10, WIDTH = 380, HEIGHT = 130;
 
-function histogram({ name, limit, edges, counts }) {
+function histogram({ name, limit, isMinimum, edges, counts }) {
   const first = edges[0], last = edges[edges.length - 1];
   const x = value => LEFT + WIDTH * (value - first) / (last - first);
   const most = Math.log1p(Math.max(...counts));
-  const isMinimum = name.startsWith("--min");
   const svg = element("svg", { viewBox: `0 0 ${WIDTH + 2 * LEFT} ${HEIGHT + 24}`, role: "img", "aria-label": `histogram of ${name}` });
   counts.forEach((count, i) => {
     const height = HEIGHT * Math.log1p(count) / most;
@@ -48,7 +47,7 @@ function histogram({ name, limit, edges, counts }) {
     if (value === limit && (x(limit) < 60 || x(limit) > WIDTH - 60)) continue;
     svg.append(element("text", { class: "axis", x: x(value), y: HEIGHT + 18, "text-anchor": anchor }, String(value)));
   }
-  return element("figure", {}, element("figcaption", {}, `${name} ${limit}`), svg);
+  return element("figure", {}, element("figcaption", {}, name === "--keep" ? `score of at least ${limit} (${name})` : `${name} ${limit}`), svg);
 }
 
 function drawExamples() {

@@ -223,7 +223,7 @@ def _outlook(run: Run) -> str:
     scores = ", ".join([*reached, f"perplexity {last['ppl']:.2f} (1 would be perfect)"])
     words = f"The last validation has {scores}. The model has seen each sentence about {seen}."
     earlier = min(valid[:-1], key=lambda record: abs(record["update"] - last["update"] / 2), default=last)
-    if not last["update"] / 4 <= earlier["update"] <= 3 * last["update"] / 4:
+    if not last["update"] or not last["update"] / 4 <= earlier["update"] <= 3 * last["update"] / 4:
         return f"{words} There are too few validations to say whether more time would help."
     since = f"since update {earlier['update']:,} of {last['update']:,}"
     fall = 1 - last["ppl"] / earlier["ppl"]

@@ -15,7 +15,7 @@ from nmt.errors import NmtError
 
 _Body = TypeVar("_Body", bound=BaseModel)
 # Fields of a form, parts of a multipart form, and bytes of the head of one.
-_MOST_FIELDS, _MOST_PARTS, _MOST_HEAD_BYTES = 10_000, 32, 4096
+_MOST_FIELDS, _MOST_PARTS, _MOST_HEAD_BYTES = 10_000, 1000, 4096
 # Errors of pydantic that mean that a field is missing or empty.
 _MISSING = {"missing", "string_too_short", "too_short"}
 

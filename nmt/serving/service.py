@@ -79,7 +79,7 @@ class RequestedText:
         if translation.origin != "model":
             return fields
         fields["log_prob"] = float(fields["log_prob"])  # the sum of no numbers is an int
-        if translation.alignment is not None:
+        if translation.alignment is not None and translation.pieces:  # what has no letters is not translated
             codec = self.path[-1].codec
             segments, words = codec.target_segments(translation.text, translation.pieces, codec.config.target_lang)
             last = {name: fields.pop(name) for name in ("unmet", "doubtful") if name in fields}
@@ -287,7 +287,7 @@ class Service:
         unit = await asyncio.to_thread(maker.complete, Unit(body.source, prefix=body.prefix))
         encoded = await asyncio.to_thread(encode, model.codec, [unit], search)
         if len(encoded) != 1:
-            raise NmtError("source must be a single sentence that is not empty and not too long")
+            raise NmtError("source must be a single sentence that has letters and is not too long")
         (sentence,) = encoded
         operation = Operation(workers.alternatives, model.name, (body.count, search))
         (translations,) = await self.scheduler.run([Item(operation, sentence, sentence.width * body.count, False)])

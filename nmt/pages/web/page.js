@@ -7,6 +7,7 @@ const [source, translation, status] = ["source", "translation", "status"].map(by
 function fail(error) {
   console.error(error);
   translation.textContent = ""; // that of another text would be wrong
+  translation.classList.remove("waiting");
   status.classList.add("error");
   const message = String(error.message ?? error).replace(/\.$/, "");
   status.textContent = `${message}. See README.md in the folder of this page.`;
@@ -98,6 +99,7 @@ async function update({ translate, languages, words }) {
   }
   translation.textContent = done;
   translation.classList.remove("waiting");
+  status.classList.remove("error");
   status.textContent = all.length ? `Translated in ${Math.round(performance.now() - started)} ms.` : "Ready.";
 }
 

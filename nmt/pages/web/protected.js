@@ -27,26 +27,43 @@ export function protection(patterns) {
     return !/\p{L}/u.test(others);
   }
 
+  // Returns where a translation has protected words, in any capitals. A word may begin another one, such as %1 and %10.
+  function copiesIn(translation, words) {
+    const longestFirst = [...new Set(words)].sort((a, b) => b.length - a.length);
+    const escaped = longestFirst.map(word => word.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&"));
+    const matches = words.length ? [...translation.matchAll(new RegExp(escaped.join("|"), "giu"))] : [];
+    return matches.map(match => ({ word: match[0], start: match.index, stop: match.index + match[0].length }));
+  }
+
   // Returns the translation with each protected word of the source: where the translation has it, or else inserted at
-  // the same share of the length.
+  // the same share of the length. A copy in the translation is that of one word.
   function restored(source, translation) {
-    for (const [begin, end] of spans(source)) {
-      const word = source.slice(begin, end);
-      let start = translation.indexOf(word);
-      if (start < 0) start = translation.toLowerCase().indexOf(word.toLowerCase());
-      let stop = start + word.length;
-      if (start < 0) {
-        const gaps = [0, ...[...translation.matchAll(/\s|$/g)].map(gap => gap.index)];
-        const goal = (begin / Math.max(1, source.length - word.length)) * translation.length;
-        start = stop = gaps.reduce((best, other) => (Math.abs(other - goal) < Math.abs(best - goal) ? other : best));
+    const kept = spans(source).map(([begin, end]) => ({ begin, end, word: source.slice(begin, end) }));
+    const copies = copiesIn(translation, kept.map(each => each.word));
+    const isSame = [(a, b) => a === b, (a, b) => a.toLowerCase() === b.toLowerCase()];
+    for (const isCopy of isSame) {
+      for (const each of kept.filter(({ copy }) => !copy)) {
+        each.copy = copies.find(copy => !copy.isTaken && isCopy(copy.word, each.word));
+        if (each.copy) each.copy.isTaken = true;
       }
-      const [before, behind] = [translation.slice(0, start), translation.slice(stop)];
-      const isNew = start === stop;
-      const left = before && (isNew ? !/\s$/.test(before) : letter.test(before.at(-1)) && !letter.test(source[begin - 1] ?? ""));
-      const right = behind && (isNew ? !/^\s/.test(behind) : letter.test(behind[0]) && !letter.test(source[end] ?? ""));
-      translation = `${before}${left ? " " : ""}${word}${right ? " " : ""}${behind}`;
     }
-    return translation;
+    const gaps = [0, ...[...translation.matchAll(/\s|$/g)].map(gap => gap.index)];
+    for (const each of kept) {
+      const goal = (each.begin / Math.max(1, source.length - each.word.length)) * translation.length;
+      const gap = gaps.reduce((best, other) => (Math.abs(other - goal) < Math.abs(best - goal) ? other : best));
+      each.place = each.copy ?? { start: gap, stop: gap };
+    }
+    kept.sort((a, b) => a.place.start - b.place.start);
+    let done = "", position = 0;
+    for (const { word, begin, end, copy, place } of kept) {
+      done += translation.slice(position, place.start);
+      position = Math.max(position, place.stop);
+      const behind = translation.slice(position);
+      const left = done && (copy ? letter.test(done.at(-1)) && !letter.test(source[begin - 1] ?? "") : !/\s$/.test(done));
+      const right = behind && (copy ? letter.test(behind[0]) && !letter.test(source[end] ?? "") : !/^\s/.test(behind));
+      done += `${left ? " " : ""}${word}${right ? " " : ""}`;
+    }
+    return done + translation.slice(position);
   }
 
   // Joins segments that do not end at a space, or that a protected word reaches over.
