@@ -20,7 +20,22 @@ from rich.progress import Progress as RichProgress
 
 from nmt.signals import cleaning_up
 
-stderr = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+class _LossyConsole(Console):
+    """A console that falls silent where nobody reads it, as in a closed terminal, instead of ending the work."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        del self._buffer[:]
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError:
+            self.on_broken_pipe()
+
+
+stderr = _LossyConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 _logger = logging.getLogger("nmt")
 _rank = 0

@@ -9,8 +9,18 @@ from pathlib import Path
 
 # <malloc.h>: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-# The control group of a container, as the container sees it.
-_CONTROL_GROUP = Path("/sys/fs/cgroup")
+# The control groups of Linux (version 2), and the file that names the one of this process.
+_CONTROL_GROUP, _OWN_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+def _control_groups() -> list[Path]:
+    """Returns the folder of the control group of this process, and of those around it. All of them limit it."""
+    own = ""
+    with suppress(OSError, StopIteration):  # this is not Linux
+        lines = _OWN_GROUP.read_text(encoding="utf-8").splitlines()
+        own = next(line.removeprefix("0::/") for line in lines if line.startswith("0::/"))
+    group = _CONTROL_GROUP / own
+    return [group, *(parent for parent in group.parents if parent.is_relative_to(_CONTROL_GROUP))]
 
 
 def share_cores(processes: int) -> None:
@@ -32,9 +42,10 @@ def limit_spinning() -> None:
 def usable_cores() -> int:
     """Returns how many cores the affinity of this process and the limit of its container let it use."""
     cores: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):  # there is no container, or its limit is "max"
-        quota, period = (_CONTROL_GROUP / "cpu.max").read_text().split()
-        cores = min(cores, int(quota) / int(period))
+    for group in _control_groups():
+        with suppress(OSError, ValueError):  # the limit is "max", or the group has none
+            quota, period = (group / "cpu.max").read_text().split()
+            cores = min(cores, int(quota) / int(period))
     return max(1, int(cores))
 
 
@@ -57,8 +68,9 @@ def return_freed_memory() -> None:
 def memory_bytes() -> int:
     """Returns the size of the memory of the machine, or of its container, in bytes."""
     size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with suppress(OSError, ValueError):  # there is no container, or its limit is "max"
-        size = min(size, int((_CONTROL_GROUP / "memory.max").read_text()))
+    for group in _control_groups():
+        with suppress(OSError, ValueError):  # the limit is "max", or the group has none
+            size = min(size, int((group / "memory.max").read_text()))
     return size
 
 
@@ -68,10 +80,11 @@ def available_bytes() -> int:
     with suppress(OSError, StopIteration):  # this is not Linux
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    with suppress(OSError, ValueError):  # there is no container, or its limit is "max"
-        limit, used = (int((_CONTROL_GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
-        statistics = dict(line.split() for line in (_CONTROL_GROUP / "memory.stat").read_text().splitlines())
-        available = min(available, limit - used + int(statistics["inactive_file"]))
+    for group in _control_groups():
+        with suppress(OSError, ValueError):  # the limit is "max", or the group has none
+            limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+            statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            available = min(available, limit - used + int(statistics["inactive_file"]))
     return available
 
 

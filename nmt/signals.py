@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, Self
 
@@ -142,6 +142,8 @@ class StopSignals:
                 self.received, first = True, time.monotonic()
                 self._announce()
             elif time.monotonic() - first > _ONE_SIGNAL_SECONDS:
+                if os.isatty(2):
+                    _tell(b"\x1b[?25h\n")  # a bar hides the cursor
                 os._exit(128 + signum[0])
         os.close(reader)
 
@@ -162,4 +164,9 @@ def _end_resumably(_: int, __: FrameType | None) -> NoReturn:
 
 def _announce() -> None:
     if os.environ.get("RANK", "0") == "0":  # only one of several ranks prints the message
-        os.write(2, b"stopped; start the same command again\n")
+        _tell(b"stopped; start the same command again\n")
+
+
+def _tell(message: bytes) -> None:
+    with suppress(OSError):  # the terminal may be closed
+        os.write(2, message)

@@ -50,6 +50,7 @@ _ROLES: dict[str, Role] = {"br": "end", "tab": "end", "ptab": "end", "cr": "brea
 _LATER_PROPERTIES = re.compile(
     "u|effect|bdr|shd|fitText|vertAlign|rtl|cs|em|lang|eastAsianLayout|specVanish|oMath|rPrChange"
 )
+_SHAPES = ("shape", "rect", "oval", "roundrect", "image", "group")
 _GROUPS = ("hyperlink", "ins", "moveTo", "dir", "bdo")
 _RANGE = re.compile(r"(\w+?)(?:Start|End)")
 _FILE_NAME = re.compile(r"\S+\.\w{2,5}")  # some programs write it as alternative text
@@ -83,6 +84,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
             else:
                 part = _TextPart(tree, options.protected)
                 part.set_language(options)
+                part.unbind()
                 slots += part.slots() if content_type != _STYLES else ()
 
     def packed() -> bytes:
@@ -169,13 +171,24 @@ class _TextPart:
         self._word = f"{{{etree.QName(root).namespace}}}"  # the strict variant of the format has another namespace
 
     def set_language(self, options: ReadOptions) -> None:
-        """Replaces the source language in all properties of characters."""
+        """Replaces the source language in all properties of characters, and the direction from right to left."""
         source, target = base_language(options.source_lang), options.target_lang
         script = "eastAsia" if is_among(target, FAR_EASTERN) else "val"
         script = "bidi" if is_right_to_left(target) else script
         for element in self._root.iter(f"{self._word}lang"):
             if source in map(base_language, element.attrib.values()):
                 element.set(self._word + script, target.replace("_", "-"))
+        if is_right_to_left(options.source_lang) and not is_right_to_left(target):
+            for element in [*self._root.iter(f"{self._word}rtl", f"{self._word}bidi")]:
+                element.getparent().remove(element)
+
+    def unbind(self) -> None:
+        """Removes what makes Word replace text of controls by that of another part, except for the title."""
+        for binding in [*self._root.iter("{*}dataBinding")]:
+            kinds = set(map(local_name, binding.getparent()))
+            path = next((value for name, value in binding.items() if name.endswith("}xpath")), "")
+            if not kinds & {"comboBox", "dropDownList"} and not path.rstrip("/[1]").endswith(":title"):
+                binding.getparent().remove(binding)
 
     def slots(self) -> Iterator[Slot]:
         """Yields the slots with text, in order. Paragraphs in text boxes are inside others.
@@ -194,6 +207,8 @@ class _TextPart:
             elif name in ("docPr", "cNvPr", "textpath"):  # a picture, or the text of a watermark
                 names = ("title", "descr", "string")
                 yield from (_slot_of(element, attribute, self._protected) for attribute in names)
+            elif name in _SHAPES:  # as converted from the old .doc format
+                yield _slot_of(element, "alt", self._protected)
 
     def _is_code(self, style: Element | None) -> bool:
         name = "" if style is None else style.get(f"{self._word}val", "")

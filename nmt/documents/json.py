@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from nmt.documents.document import Document, ReadOptions, decoded, encoded, spliced
 from nmt.documents.messages import Message
 from nmt.errors import NmtError
+from nmt.text.icu import parse_icu
 from nmt.text.marked import Token
 from nmt.text.words import has_letters
 
@@ -23,7 +24,11 @@ def read(data: bytes, options: ReadOptions) -> Document:
     except (ValueError, RecursionError) as error:
         raise NmtError(f"{options.name} is not JSON ({error}); correct it") from error
     places, chosen, left_out, unreached = dict[tuple[int, int], str](), dict[str, Message](), 0, list[int]()
-    for start, stop, string, keys in _values(text):
+    values = list(_values(text))
+    # One message that branches shows that all are of ICU. Apostrophes do not quote by default in ARB.
+    is_icu = options.form == "json" and any(parse_icu(string) for _, _, string, _ in values)
+    language = {(start, stop): string for start, stop, string, keys in values if keys == ["@@locale"]}
+    for start, stop, string, keys in values:
         if has_letters(string):
             if not _is_chosen(string, keys, options.keys):
                 left_out += 1
@@ -32,13 +37,14 @@ def read(data: bytes, options: ReadOptions) -> Document:
             else:
                 places[start, stop] = string
                 if string not in chosen:
-                    chosen[string] = Message(string, options)
+                    chosen[string] = Message(string, options, is_icu=is_icu)
     to_ascii = text.isascii() and bool(re.search(r"(?<!\\)(?:\\\\)*\\u", text))
 
     def write(translations: Sequence[Sequence[Token]]) -> bytes:
         rest = iter(translations)
         new = {string: message.written(rest) for string, message in chosen.items()}
         changed = {span: new[string] for span, string in places.items() if new[string] != string}
+        changed |= dict.fromkeys(language, options.target_lang.replace("-", "_"))
         strings = {span: json.dumps(string, ensure_ascii=to_ascii) for span, string in changed.items()}
         return encoded(spliced(text, strings), data)
 

@@ -16,6 +16,8 @@ from itertools import takewhile
 from textwrap import wrap
 from urllib.parse import unquote
 
+import regex
+
 from nmt.documents.content import Content, ordered, paired, passage, plain
 from nmt.documents.document import Document, ReadOptions, decoded, encoded, lines_of, spliced
 from nmt.documents.markdown_reading import ELEMENT, JSX, SPECIAL, WITH_ATTRIBUTES, MarkdownReader, seen_attributes
@@ -24,7 +26,8 @@ from nmt.text.markup_reading import parse_scanned, scanned, written
 from nmt.text.words import has_letters
 from nmt.translate.units import Unit
 
-_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
+# It begins with a name or a comment; otherwise, the first line is a rule between paragraphs.
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?=\s*(?:#|\[|[\"'\w.-]+[ \t]*[:=]|\1))(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 # A value that needs no knowledge of YAML or TOML to be read: on one line, or on indented lines below it. Options
 # of directives and of cells of code are such values, too, behind `:` or `#|`.
 _VALUE = re.compile(
@@ -125,7 +128,7 @@ def _texts_of_mark(reader: MarkdownReader, lines: list[str], first: int, is_fenc
 
 def _slug(heading: str) -> str:
     """Returns the fragment that GitHub makes of a heading."""
-    return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.strip().lower()))
+    return regex.sub(r"\s", "-", regex.sub(r"[^\w\s-]", "", heading.strip().lower()))  # whose \w has vowel signs
 
 
 @dataclass

@@ -50,10 +50,18 @@ _IN_WORDS = (
 
 
 class Message:
-    """A text that a program shows. The flags are those of PO; without them, bars may separate forms of plurals."""
+    """A text that a program shows.
 
-    def __init__(self, text: str, options: ReadOptions, flags: Iterable[str] | None = None) -> None:
-        self._text, self._protected, self._icu = text, options.protected, parse_icu(text)
+    Args:
+        flags: those of PO; without them, bars may separate forms of plurals.
+        is_icu: whether an apostrophe before a brace quotes, as in messages of ICU, even if no argument branches.
+    """
+
+    def __init__(
+        self, text: str, options: ReadOptions, flags: Iterable[str] | None = None, *, is_icu: bool = False
+    ) -> None:
+        self._text, self._protected = text, options.protected
+        self._icu = parse_icu(text, must_branch=not is_icu)
         tokens = with_leaves([Token("text", text)], options, flags)
         self.kept = sorted(token.text for token in tokens if token.kind == "leaf")
         has_others = re.search(r"%%\w", text) or "%" in plain(tokens)

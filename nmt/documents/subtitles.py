@@ -40,8 +40,13 @@ _NO_CUE = re.compile(r"WEBVTT|NOTE(?!\S)|STYLE\s*$|REGION\s*$")
 _TAG = re.compile(r"(<(/?)([a-zA-Z]\w*+)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
 _TAG_OF_VTT = re.compile(r"(<(/?)([a-zA-Z]\w*+)?[^>]*(?:>|\Z)|\{\\[^{}]*\})")
 _SENTENCE_END = re.compile(rf"""[{FULL_STOPS}!?…！？♪؟፧][\s"'»”’)\]]*$""")
-# Where text is cut: before a space, unless a dash follows, and in scripts without spaces before any letter.
-_CUT = regex.compile(r" (?![-–—])|(?<![\u1039\u17d2])(?!\p{M})[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff]")
+# Where text is cut: before a space, unless a dash follows, and in scripts without spaces before any letter. Vowels of
+# Thai and Lao that are written before a consonant end no line, and those behind one begin none.
+_CUT = regex.compile(
+    r" (?![-–—])|(?<![\u0e40-\u0e44\u0ec0-\u0ec4\u1039\u17d2])"
+    r"(?![\p{M}\u0e2f\u0e30\u0e32\u0e33\u0e45\u0e46\u0eb0\u0eb2\u0eb3\u0ec6])"
+    r"[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff]"
+)
 # What may stand before the mark of a speaker in a line.
 _BEFORE = r"^(?:[^\S\n]|\{\\[^{}]*\}|<(?!v[\s.])[^<>]*>)*+"
 # A name in capitals or brackets, such as `JOHN:`, `Dr. O'NEIL:`, `MAN #2 (on phone):` or `[Narrator]:`.

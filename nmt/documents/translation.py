@@ -127,8 +127,8 @@ def translate(
         except Exception as error:
             reports.append(Report(path, output, failure=_failure(name, error)))
     if not documents:
-        several = f"{', '.join(paths)}: no file can be translated"
-        raise NmtError(reports[0].failure if len(reports) == 1 else several)
+        others = f"; none of the other {console.counted(len(reports) - 1, 'file')} can be translated either"
+        raise NmtError(reports[0].failure + others * (len(reports) > 1))
     first = reports[0].output
     is_resumable = check_files([*(reports[i].path for i in documents), *setup.models], first, execution.options)
     offers = any(document.offer for document in documents.values())

@@ -74,13 +74,15 @@ class IcuMessage(NamedTuple):
         return written
 
 
-def parse_icu(text: str, source_lang: str = "", target_lang: str = "") -> IcuMessage | None:
-    """Returns a message; None if no argument of the text branches.
+def parse_icu(
+    text: str, source_lang: str = "", target_lang: str = "", *, must_branch: bool = True
+) -> IcuMessage | None:
+    """Returns a message; None if no argument of the text branches, but must.
 
     A plural that lacks a category of the target language gets a copy of its branch `other`, unless the source
     language has the category too. An argument that cannot be understood stays as it is.
     """
-    if not _BRANCHING.search(text):
+    if must_branch and not _BRANCHING.search(text):
         return None
     known = plural_categories(source_lang)
     added = [category for category in plural_categories(target_lang) if category not in known]

@@ -171,6 +171,8 @@ def marked_texts(tokens: Sequence[Token], protected: Protected, *, is_whole: boo
     Raises:
         NmtError: text is in too many elements.
     """
+    if not tokens:
+        return []
     depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in tokens))
     if _DEEPEST in depths:
         raise NmtError(

@@ -20,6 +20,7 @@ from operator import itemgetter
 
 import regex as re
 
+from nmt.text.languages import UNSPACED_SCRIPT
 from nmt.text.marked import MarkedText, Token, merged
 from nmt.text.protected import Span
 from nmt.text.words import RAW_WORD, AlignedWords
@@ -82,6 +83,7 @@ class _Projection:
         self.left, self.end = left, end = len(self.source) - len(self.source.lstrip()), len(self.source.rstrip())
         self.edges = sorted({edge for node in self.nodes for edge in (node.begin, node.end)})
         self.source_of = {target: source for source, target in sorted(alignment, reverse=True)}
+        self.last_source_of = {target: source for source, target in sorted(alignment)}
         self.source_words = [match.span() for match in RAW_WORD.finditer(self.source, left, end)]
         inner_target = self._with_spaces(translation.strip())
         self.target = self.source[:left] + inner_target + self.source[end:]
@@ -141,8 +143,19 @@ class _Projection:
         for begin, start, text in texts:
             for i in range(len(text)) if text.strip() else ():
                 source_of[_word_at(self.target_words, start + i)] = _word_at(self.source_words, begin + i)
-        for target_word, source_word in source_of.items():
-            self._map_word(self.source_words[source_word], self.target_words[target_word])
+        by_source = defaultdict[int, list[int]](list)
+        for target_word, source_word in sorted(source_of.items()):
+            last_word = self.last_source_of.get(target_word, source_word)
+            source, target = self.source_words[source_word], self.target_words[target_word]
+            if last_word > source_word and UNSPACED_SCRIPT.search(self.target, *target):
+                self._spread((source[0], self.source_words[last_word][1]), target)
+            elif UNSPACED_SCRIPT.search(self.source, *source) and self._edges_between(*source):
+                by_source[source_word].append(target_word)
+            else:
+                self._map_word(source, target)
+        for source_word, target_words in by_source.items():
+            ends = self.target_words[target_words[0]][0], self.target_words[target_words[-1]][1]
+            self._spread(self.source_words[source_word], ends)
         if self.source_words and self.target_words:
             source_end, target_end = self.source_words[-1][1], self.target_words[-1][1]
             if not re.search(r"\w", self.source[source_end - 1] + self.target[target_end - 1]):
@@ -154,6 +167,12 @@ class _Projection:
             if left is not None and right is not None and self.source[left + 1 : right].isspace():
                 spaces = [left + 1, *self._edges_between(left + 1, right)][: stop - start]
                 self.origins[start : start + len(spaces)] = spaces
+
+    def _spread(self, source: Span, target: Span) -> None:
+        """Maps text by position, because a script has no spaces: what the alignment knows as one word is many."""
+        length = target[1] - target[0]
+        positions = [source[0] + i * (source[1] - source[0]) // length for i in range(length)]
+        self.origins[slice(*target)] = positions
 
     def _map_word(self, source: Span, target: Span) -> None:
         """Maps punctuation to punctuation, and runs of letters, digits or signs in order if equally many."""

@@ -120,7 +120,7 @@ _PAIR = re.compile(r"\[[^\[\]]*\]|<[^<>]*/>|<([\w.:-]+)[^<>]*></\1\s*>|\{\{[#^](
 # Matches any of the texts that it is given.
 _ANY = r"\L<texts>"
 # Ordinary words, which stay because markup says so, and which a model translates
-_ORDINARY = re.compile(r"[^\W\d_][\w'’ -]*")
+_ORDINARY = regex.compile(r"[^\W\d_][\w\u200c\u200d'’ -]*")
 # The beginning of a placeholder of printf, and of no percentage such as `50 %` and `%50`
 SURPLUS = re.compile(r"(?<!\d)(?<!\d\s)%(?!\d+\b(?!\$))")
 

@@ -20,5 +20,5 @@ def learning_rate(update: int, d_model: int, config: TrainConfig) -> float:
     if config.lr_schedule == "inverse-sqrt":
         return config.lr * (warmup / update) ** 0.5
     if config.lr_schedule == "linear":
-        return config.lr * max(0.0, (config.max_updates - update) / (config.max_updates - warmup))
+        return config.lr * max(0.0, (config.max_updates - update) / max(1, config.max_updates - warmup))
     return config.lr  # constant

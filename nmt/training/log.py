@@ -8,6 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
 from nmt import console
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder, raw_names
@@ -21,7 +23,7 @@ from nmt.training.update import Interval
 
 _WITHOUT_EVENTS = "make room for it, or leave out --tensorboard"
 # The longest part of a sample sentence that is printed, in characters: the rest of 80 columns.
-_SAMPLE_LENGTH = 65
+_SAMPLE_WIDTH = 65
 # The header is repeated after so many lines, which fill a screen.
 _SCREEN = 22
 # Checkpoints that the proposed command averages at most, as the paper's base models do.
@@ -111,7 +113,8 @@ class TrainingLog:
             console.info(f"  {direction:<{width}}  {_in_words(direction_scores)}")
         for sample in validation.samples[:1]:
             for name, text in zip(("source", "reference", "translation"), sample.values(), strict=False):
-                shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
+                shown = Text(text)
+                shown.truncate(_SAMPLE_WIDTH, overflow="ellipsis")
                 console.info(f"  {name:<13}{shown}")
         self._lines += 1 + len(validation.directions) + 3 * bool(validation.samples)
         others = {"ppl": scores.ppl, "bleu_signature": validation.bleu_signature, "samples": validation.samples}

@@ -91,7 +91,7 @@ class TrainingLoop:
 
     def _train(self, plan: UpdatePlan) -> None:
         training, counters = self.training, self.training.counters
-        if training.config.init_from and not training.validations:
+        if training.config.init_from and not training.validations and not counters.update:
             console.info("validating the model before it learns")
             self._validate()
             self._save(snapshot=False, state=True)

@@ -115,13 +115,16 @@ class World:
 
     def end(self) -> None:
         """Waits until the main rank has ended its work, however long that takes. Each rank calls it once."""
-        if self.store is None:
-            return
-        if self.is_main:
-            self.store.set("ended", "")
-        else:
-            self.store.wait(["ended"], timedelta(days=365))
-        self.barrier()
+        self.follow_main("ended")
+        if self.store is not None:
+            self.barrier()
+
+    def follow_main(self, place: str) -> None:
+        """Waits until the main rank has reached a place, however long that takes. Each rank calls it once."""
+        if self.store is not None and self.is_main:
+            self.store.set(place, "")
+        elif self.store is not None:
+            self.store.wait([place], timedelta(days=365))
 
     def require_same(self, facts: Mapping[str, Any]) -> None:
         """Checks that all ranks have the same facts."""

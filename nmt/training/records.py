@@ -140,9 +140,9 @@ def ranked(validations: Sequence[Scores], metric: str) -> list[Scores]:
 def without_improvement(validations: Sequence[Scores], metrics: Sequence[str], min_delta: float) -> int:
     """Returns the number of validations since any of the metrics has improved.
 
-    A metric has improved if its score is more than `min_delta` better than at its last improvement, or if the
-    score is equal and the loss is better. BLEU, for example, is 0 in the first validations. Validations that computed
-    none of the metrics do not count.
+    A metric has improved if its score is more than `min_delta` better than at its last improvement. The loss decides
+    between equal scores if `min_delta` is 0, and between scores of 0, which BLEU has in the first validations.
+    Validations that computed none of the metrics do not count.
     """
     references: dict[str, tuple[float, float]] = {}
     count = 0
@@ -152,7 +152,8 @@ def without_improvement(validations: Sequence[Scores], metrics: Sequence[str], m
         for metric in computed:
             score, loss = scores.quality(metric)
             best_score, best_loss = references.get(metric, (-math.inf, -math.inf))
-            if metric not in references or score > best_score + min_delta or (score == best_score and loss > best_loss):
+            is_better_tie = score == best_score and loss > best_loss and (min_delta == 0 or score == 0)
+            if metric not in references or score > best_score + min_delta or is_better_tie:
                 references[metric], count = (score, loss), 0
     return count
 

@@ -37,8 +37,10 @@ def options_of(
     """
     model = model_config.to_dict()
     changed = {name: model[name] for name, _, _ in model_config.changed_from(default.to_dict())}
-    if changed.keys() & {"d_model", "heads"}:  # without them, d_k and d_v could follow
-        changed |= {name: model[name] for name in ("d_k", "d_v")}
+    widths = {name: model[name] for name in ("d_k", "d_v")}
+    others = {name: value for name, value in changed.items() if name not in widths}
+    is_derived = model["d_model"] % model["heads"] == 0 and default.overridden(others) == model_config
+    changed = others if is_derived else changed | (widths if changed.keys() & {"d_model", "heads"} else {})
     options = {"data": data_folder, **config.to_dict(), **changed}
     del options["resume_changed"]  # it is meant for a single start
     return {name: value for name, value in options.items() if value is not None and value != ()}

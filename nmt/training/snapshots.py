@@ -150,7 +150,9 @@ def resume(training: Training, folder: RunFolder) -> bool:
         )
     checkpoint = newest[1] if newest else load_checkpoint(path, verify=True, whole=False)
     try:
-        device_tokens = checkpoint.provenance["options"]["device_tokens"]
+        options = checkpoint.provenance["options"]
+        device_tokens, valid_lines = options["device_tokens"], options["valid_lines"]
+        metric, metric_then = training.config.valid_metric[0], options["valid_metric"][0]
         changed = _check_changes(training, path, checkpoint)
         load_training_state(training, checkpoint, path)
     except (LookupError, TypeError, ValueError) as error:
@@ -163,13 +165,13 @@ def resume(training: Training, folder: RunFolder) -> bool:
         counters.device_tokens = None
     if changed:
         counters.epoch, counters.update_in_epoch = counters.epoch + 1, 0
+    # The best checkpoint is the best by the metric and the lines of then.
+    is_comparable = metric == metric_then and (metric == "nll" or training.config.valid_lines == valid_lines)
+    if changed or not is_comparable:
         training.validations = []
-    # Validations that lack the metric by which checkpoints are compared now would count as the worst ones.
-    metric, count = training.config.valid_metric[0], len(training.validations)
-    training.validations = [scores for scores in training.validations if scores.has(metric)]
     console.info(f"resumed from {path} after update {counters.update:,}")
     if is_main:
-        folder.rewind(counters.update, changed=changed or len(training.validations) < count)
+        folder.rewind(counters.update, changed=changed or not is_comparable)
     return True
 
 
@@ -193,6 +195,8 @@ def _check_changes(training: Training, path: Path, checkpoint: Checkpoint) -> bo
         raise NmtError(f"{refusal}, because the state of the optimiser does not fit")
     if training.base:
         training.base.check(checkpoint.provenance["learned_from"]["sha256"], path)
+    elif base := checkpoint.provenance.get("learned_from"):
+        raise NmtError(f"{path} lacks the weights that do not learn; give --init-from {base['path']} as before")
     update = checkpoint.training["counters"]["update"]
     if changes and update >= config.max_updates:
         raise NmtError(f"{refusal}, because its {update:,} updates are done and nothing is left to train")

@@ -146,16 +146,14 @@ def _make_room(training: Training, batch: MicroBatch) -> None:
     """Gives up CUDA graphs if there are any, and otherwise halves the device tokens. Discards the gradients.
 
     Raises:
-        MemoryRanOutError: several ranks train without graphs, which would have to do this together.
+        MemoryRanOutError: the batch has one pair, or several ranks train without graphs, which would have to do this
+            together.
     """
     update = training.counters.update + 1
     if training.graphs and (training.graphs.used or training.world.size > 1):
         training.graphs, remedy = None, "without CUDA graphs"
     elif sum(map(len, batch.sentences)) == 1:
-        raise NmtError(
-            "memory ran out on a single sentence pair; train a smaller model, drop long pairs "
-            "(nmt preprocess --max-length), or use a device with more memory"
-        )
+        raise MemoryRanOutError(f"memory ran out on a single sentence pair in update {update:,}")
     elif training.world.size > 1:
         raise MemoryRanOutError(f"rank {training.world.rank} ran out of memory in update {update:,}")
     else:
@@ -188,14 +186,12 @@ def fit_memory(training: Training, plan: UpdatePlan) -> None:
 def _fits(training: Training, plan: UpdatePlan, device_tokens: int) -> bool:
     """Returns whether the largest micro-batches of this size fit into memory."""
     longest = max(map(max, plan.epoch.widest))
-    if longest > device_tokens:
-        return False
     # The first update allocates Adam's moments and the average.
     missing_bytes = 0 if training.counters.update else training.optimizer.adam_bytes + training.average_bytes
     # Packed batches may be full on both sides.
     for lengths in {(longest, longest)} if training.packs else set(plan.epoch.widest):
         pair = ParallelSplit(*(TokenArray(np.full(n - 1, UNK), np.array([0, n - 1])) for n in lengths))
-        copies = np.zeros(most_positions(device_tokens) // max(lengths), dtype=int)
+        copies = np.zeros(max(1, most_positions(device_tokens) // max(lengths)), dtype=int)
         batch = make_micro_batch(pair, [copies], packs=training.packs)
         try:
             reserved = torch.empty(missing_bytes, dtype=torch.uint8, device=training.runtime.device)

@@ -41,12 +41,13 @@ def validate(training: Training) -> Validation:
         StoppedError: on all ranks, if any of them was asked to stop.
     """
     training.loss.eval()
-    # Without a metric of translations, the last validation translates a few lines, which the report shows.
-    is_last = training.counters.update >= training.config.max_updates and not training.model_config.learned_positions
+    # Without a metric of translations, each validation that may be the last translates a few lines for the report.
+    may_be_last = training.counters.update >= training.config.max_updates or training.config.patience is not None
+    may_be_last &= not training.model_config.learned_positions
     translates, share = training.config.translates, None
     most = training.config.valid_lines or (_LINES if training.data.codec.config.languages else sys.maxsize)
     few = max(1, _SAMPLES // len(training.data.directions("valid")))
-    units, references = _lines(training, most if translates else few) if translates or is_last else ([], [])
+    units, references = _lines(training, most if translates else few) if translates or may_be_last else ([], [])
     with training.average.in_use(), suppress(StoppedError):
         rank_units = units[training.world.rank :: training.world.size]
         best = _translations(training, training.loss.model, rank_units, "translating the validation set")
