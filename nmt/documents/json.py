@@ -25,9 +25,10 @@ def read(data: bytes, options: ReadOptions) -> Document:
         raise NmtError(f"{options.name} is not JSON ({error}); correct it") from error
     places, chosen, left_out, unreached = dict[tuple[int, int], str](), dict[str, Message](), 0, list[int]()
     values = list(_values(text))
+    is_arb = options.form == "arb"
     # One message that branches shows that all are of ICU. Apostrophes do not quote by default in ARB.
-    is_icu = options.form == "json" and any(parse_icu(string) for _, _, string, _ in values)
-    language = {(start, stop): string for start, stop, string, keys in values if keys == ["@@locale"]}
+    is_icu = not is_arb and any(parse_icu(string) for _, _, string, _ in values)
+    locales = [(start, stop) for start, stop, _, keys in values if is_arb and keys == ["@@locale"]]
     for start, stop, string, keys in values:
         if has_letters(string):
             if not _is_chosen(string, keys, options.keys):
@@ -44,7 +45,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
         rest = iter(translations)
         new = {string: message.written(rest) for string, message in chosen.items()}
         changed = {span: new[string] for span, string in places.items() if new[string] != string}
-        changed |= dict.fromkeys(language, options.target_lang.replace("-", "_"))
+        changed |= dict.fromkeys(locales, options.target_lang.replace("-", "_"))
         strings = {span: json.dumps(string, ensure_ascii=to_ascii) for span, string in changed.items()}
         return encoded(spliced(text, strings), data)
 

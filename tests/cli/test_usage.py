@@ -393,3 +393,19 @@ def test_items_of_lists_are_checked_on_the_command_line() -> None:
     data = ["--source-lang=en", "--target-lang=de", "--train=t", "--valid=v", "--dest=d"]
     assert "--weight must be above 0 and at most 1000000, but is -1.0" in failed("preprocess", *data, "--weight=-1")
     assert "--train must not contain a NUL character" in failed("preprocess", *data, "--train=a\0b")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_messages_that_nobody_can_read_do_not_end_the_work() -> None:
+    """As in a terminal that was closed."""
+    program = """
+from nmt import console
+with console.printing(), console.Progress("x", 3, "pair") as progress:
+    console.info("a")
+    progress.advance(1)
+    console.warn("b")
+print("done")
+"""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=full)
+    assert done.stdout == b"done\n"

@@ -343,6 +343,30 @@ def test_placeholders_in_alternative_texts_stay() -> None:
     drawing = '<w:r><w:drawing><wp:docPr descr="A dog of {name} &amp; co.&#10;See https://x.org/a"/></w:drawing></w:r>'
     attributes = body(translated(of_body(paragraph(drawing)))).find(".//{*}docPr").attrib
     assert attributes["descr"] == "A DOG OF {name} & CO.\nSEE https://x.org/a"
+    drawing = '<w:r><w:drawing><wp:docPr descr="A dog&#10;&#10;Made by a program"/></w:drawing></w:r>'
+    attributes = body(translated(of_body(paragraph(drawing)))).find(".//{*}docPr").attrib
+    assert attributes["descr"] == "A DOG\n\nMADE BY A PROGRAM"
+    shape = '<w:r><w:pict><v:shape alt="A dog"><v:imagedata/></v:shape></w:pict></w:r>'
+    assert body(translated(of_body(paragraph(shape)))).find(".//{*}shape").get("alt") == "A DOG"
+
+
+@pytest.mark.parametrize("path, name, is_kept", [
+    ("/ns1:coreProperties[1]/ns0:title[1]", "text", True), ("/ns0:CoverPageProperties[1]/ns0:Abstract[1]", "text", 0),
+    ("/x[1]/y[1]", "dropDownList", True),
+])  # fmt: skip
+def test_controls_do_not_get_the_source_text_back(path: str, name: str, is_kept: bool) -> None:
+    binding = f'<w:dataBinding w:xpath="{path}" w:storeItemID="{{1}}"/>'
+    control = f"<w:sdt><w:sdtPr>{binding}<w:{name}/></w:sdtPr><w:sdtContent>{run('A dog')}</w:sdtContent></w:sdt>"
+    output = body(translated(of_body(paragraph(control))))
+    assert (output.find(".//{*}dataBinding") is not None) == is_kept
+    assert spoken(output) == ("A dog" if name == "dropDownList" else "A DOG")
+
+
+@pytest.mark.parametrize("source, target, stays", [("ar", "en", False), ("ar", "he", True), ("en", "de", True)])
+def test_runs_and_paragraphs_lose_their_direction_from_right_to_left(source: str, target: str, stays: bool) -> None:
+    data = package(paragraph(run("Red dog", "<w:rtl/>"), "<w:bidi/>"))
+    output = body(translated(document(data, source, target)))
+    assert [output.find(f".//{{*}}{name}") is not None for name in ("rtl", "bidi")] == [stays, stays]
 
 
 def test_the_text_of_a_watermark_is_translated() -> None:

@@ -259,6 +259,11 @@ def test_pages_have_the_direction_of_the_language(target_lang: str, text: str, e
     ("<input type=Submit value='send'><input value='typed'>", "<input type=Submit value='SEND'><input value='typed'>"),
     ("<p aria-description='a' aria-valuetext='two dogs' aria-label='' data-x='b'>",
      "<p aria-description='A' aria-valuetext='TWO DOGS' aria-label='' data-x='b'>"),
+    ("<input placeholder=\"find {{ name|default('us') }} & it\">",
+     "<input placeholder=\"FIND {{ name|default('us') }} &amp; IT\">"),
+    ('<img alt="a {{ .Title | default "Home page" }} dog">', '<img alt="A {{ .Title | default "Home page" }} DOG">'),
+    ("<b title='see {{ x | d(&#39;u&#39;) }}'>", "<b title='SEE {{ x | d(&#39;u&#39;) }}'>"),
+    ('<a title="by <?php echo $n; ?>">', '<a title="BY <?php echo $n; ?>">'),
     # What stays
     ("<iframe title='a' translate=no></iframe><style title='b'>c</style><!-- <img alt='d'> -->", None),
     ("<p translate=no><svg><title>a</title></svg><iframe title='a'></iframe>", None),

@@ -19,6 +19,25 @@ def translated(
     return json.loads(translations.translated(read_document(json.dumps(value).encode(), "json", options), translate))
 
 
+@pytest.mark.parametrize("form, other, expected", [
+    ("json", "{n, plural, one {a} other {b}}", "le nom d''{name}, l'ami"), ("json", "a dog", "le nom d'{name}, l'ami"),
+    ("arb", "{n, plural, one {a} other {b}}", "le nom d'{name}, l'ami"),
+])  # fmt: skip
+def test_apostrophes_quote_no_placeholder_of_a_file_of_icu(form: str, other: str, expected: str) -> None:
+    data = json.dumps({"@@locale": "en", "a": "the name of {name}, a friend", "b": other})
+    document = read_document(data.encode(), form, ReadOptions("x", "en", "fr-CA"))
+    output = json.loads(
+        translations.translated(
+            document,
+            lambda unit: (
+                "le nom d'{name}, l'ami" if "name" in unit.source else unit.source,
+                [(i, i) for i in range(6)],
+            ),
+        )
+    )
+    assert (output["a"], output["@@locale"]) == (expected, "fr_CA" if form == "arb" else "en")
+
+
 @pytest.mark.parametrize("text, expected", [
     ("Terms &amp; rules &copy; 2024, 1 &lt; 2", "TERMS &amp; RULES &copy; 2024, 1 &lt; 2"),
     ("A <b>bold</b> &nbsp;word & more", "A <b>BOLD</b> &nbsp;WORD & MORE"),
@@ -134,7 +153,8 @@ def test_any_json_comes_back(value: object, indent: int | None, ascii: bool) -> 
 
 def test_arb_is_json() -> None:
     data = b'{"@@locale": "en", "hi": "Hi {name}", "@hi": {"description": "A greeting"}}'
-    assert translations.translated(read_document(data, "arb", OPTIONS)) == data.replace(b"Hi {", b"HI {")
+    expected = data.replace(b"Hi {", b"HI {").replace(b'"en"', b'"de"')
+    assert translations.translated(read_document(data, "arb", OPTIONS)) == expected
 
 
 @pytest.mark.parametrize("translation", ["une remise de 10 %d'office", "yalnızca %50'si oy kullandı", "50 % der Leute"])

@@ -261,6 +261,17 @@ def test_marks_and_what_stays_are_not_divided_over_lines() -> None:
             assert mark.upper() in translated(source).upper()
 
 
+def test_a_file_may_begin_with_a_rule() -> None:
+    source = "---\n\n# Chapter\n\nText\n\n---\nMore\n"
+    assert translated(source) == "---\n\n# CHAPTER\n\nTEXT\n\n---\nMORE\n"
+
+
+@pytest.mark.parametrize("heading, link", [("हिन्दी पाठ", "हिन्दी-पाठ"), ("⚙️ Set", "️-set")])
+def test_anchors_have_vowel_signs_and_marks(heading: str, link: str) -> None:
+    output = translated(f"[a](#{link})\n\n## {heading}\n", lambda _: ("neu", [(0, 0)]))
+    assert f'<a id="{link}"></a>' in output
+
+
 def test_headings_keep_the_anchors_that_links_name() -> None:
     source = (
         "# One part\n\n[a](#one-part) [b](#two--parts) [c](#two-parts_1) [d][x]\n\n## Two & parts\n\nTwo & parts\n---\n"

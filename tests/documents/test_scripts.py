@@ -1,6 +1,7 @@
 """Documents in languages with scripts, signs and encodings of their own."""
 
 import json
+import re
 import unicodedata
 
 import pytest
@@ -10,7 +11,9 @@ from translations import texts, translated
 
 from nmt.documents.document import ReadOptions, read_document
 from nmt.text.languages import is_right_to_left, windows_code_page
-from nmt.text.markup_reading import parse
+from nmt.text.marked import MarkedText
+from nmt.text.markup_projection import projected
+from nmt.text.markup_reading import parse, written
 from nmt.text.protected import Protected
 from nmt.text.sentences import without_added_stop
 from nmt.translate.units import Translation, Unit, UnitMaker
@@ -25,6 +28,21 @@ def test_line_breaks_stay_between_sentences_without_spaces() -> None:
     words = [(0, 0), (1, 0)]
     translations = [Translation(text, 0.0, [], [], alignment=words) for text in ("一只狗。", "两只猫。")]
     assert unit.translated(translations, "zh") == "<span>一只狗。<br>两只猫。</span>"
+
+
+@pytest.mark.parametrize("source, translation, alignment, expected", [
+    ("<b>Note:</b> a dog and two cats are here.", "注意：一只狗和两只猫在这里。",
+     [(i, 0) for i in range(8)], "<b>注意：</b>一只狗和两只猫在这里。"),
+    ("See <a>the button</a> now.", "现在请看这个按钮。", [(i, 0) for i in range(4)], None),
+    ("点击<a>这个按钮</a>。", "Click this button.", [(0, i) for i in range(3)], None),
+])  # fmt: skip
+def test_elements_keep_a_part_of_text_without_spaces(
+    source: str, translation: str, alignment: list[tuple[int, int]], expected: str | None
+) -> None:
+    (unit,) = (part for part in parse(source, "html", Protected()) if isinstance(part, MarkedText))
+    output = written(projected(unit, translation, alignment))
+    assert re.sub("<.*?>", "", output) == translation and not re.search(r"<(\w)></\1>", output)
+    assert expected in (None, output)
 
 
 @pytest.mark.parametrize("source", ["Շունը վազում է։", "ውሻው ይሮጣል።", "ခွေးပြေးသည်။", "ឆ្កែរត់។", "ཁྱི་རྒྱུག།", "कुत्ता दौड़ता है।"])
@@ -48,13 +66,13 @@ def test_the_script_decides_the_direction(language: str, expected: bool) -> None
     assert is_right_to_left(language) == expected
 
 
-@pytest.mark.parametrize("translation", ["ที่นี่ดี", "នេះល្អណាស់", "ဒီမှာကောင်းတယ်"])
+@pytest.mark.parametrize("translation", ["ที่นี่ดี", "นะเด็กมา", "នេះល្អណាស់", "ဒီမှာကောင်းတယ်"])
 def test_subtitles_are_cut_between_letters_of_scripts_without_spaces(translation: str) -> None:
     document = read_document(CUES.format("It is", "good").encode(), "srt", ReadOptions("x", "en", "th"))
     written = translated(document, lambda _: (translation, [])).decode().strip("\ufeff\n")
     first, second = (cue.split("\n")[2] for cue in written.split("\n\n"))
     assert first + second == translation and first
-    assert unicodedata.category(second[0])[0] != "M"
+    assert unicodedata.category(second[0])[0] != "M" and second[0] not in "ะาำ" and first[-1] not in "เแโใไ"
 
 
 @pytest.mark.parametrize("cues", [("जी।", "चलिए।"), ("Որտե՞ղ է։", "Այստեղ։"), ("كيف؟", "نعم")])

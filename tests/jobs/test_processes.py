@@ -240,6 +240,16 @@ def test_usable_cores_respect_the_limit_of_a_container(
     assert resources.usable_cores() == expected
 
 
+def test_the_groups_around_that_of_the_process_limit_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own").write_text("12:cpu:/x\n0::/slurm/job_1/step_0\n")
+    (tmp_path / "groups" / "slurm" / "job_1" / "step_0").mkdir(parents=True)
+    (tmp_path / "groups" / "slurm" / "job_1" / "memory.max").write_text("12345\n")
+    (tmp_path / "groups" / "slurm" / "job_1" / "step_0" / "memory.max").write_text("max\n")
+    monkeypatch.setattr(resources, "_CONTROL_GROUP", tmp_path / "groups")
+    monkeypatch.setattr(resources, "_OWN_GROUP", tmp_path / "own")
+    assert resources.memory_bytes() == 12345
+
+
 @pytest.mark.parametrize(("limit", "expected"), [("12345", 12345), ("max", None)])
 def test_the_memory_of_a_container_is_limited(
     limit: str, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

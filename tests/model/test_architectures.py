@@ -7,9 +7,10 @@ import pytest
 from checkpoints import CONFIG, saved, small_checkpoint
 from commands import SMALL, TRAIN, failed, run
 
-from nmt.config import ModelConfig
+from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import flag_name
 from nmt.model.architectures import ARCHITECTURES, model_config, parameters
+from nmt.training.run_folder import options_of
 
 # The paper's Table 3, in millions.
 PARAMETERS = {
@@ -89,6 +90,12 @@ def test_given_widths_of_heads_are_those_of_the_runs_options(trained: Path, tmp_
     assert "h 8, d_k 32, d_v 16, P_drop 0.3" in " ".join(log.split())
     again = run("train", f"--config={tmp_path}/run/config.toml", "--max-updates=2").stderr
     assert "h 8, d_k 32, d_v 16" in " ".join(again.split()) and "resumed from" in again
+
+
+def test_widths_of_heads_that_followed_are_not_in_the_options() -> None:
+    default = model_config("transformer_base")
+    options = options_of("data", model_config("transformer_base", d_model=768), TrainConfig(), default)
+    assert options["d_model"] == 768 and not {"d_k", "d_v"} & options.keys()
 
 
 def scaled_down(config: ModelConfig) -> dict[str, int]:

@@ -132,6 +132,9 @@ def test_the_translation_of_ordinary_words_is_replaced() -> None:
     kept, moved = with_protected(source, spans, "Ein Mann mit Hut, singt", links, spaces=True)
     assert kept == "Ein man in a hat, singt"
     assert moved == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5}
+    source, spans = "हिन्दी भवन में है", [ProtectedSpan(0, 10, "markup")]  # vowel signs belong to words
+    assert with_protected(source, spans, "in Hindi Bhavan", {0: 2, 1: 0, 2: 1}, spaces=True)[0] == "in हिन्दी भवन"
+    source, spans = "A man in a hat sings", [ProtectedSpan(2, 14, "markup")]
     scattered = {0: 0, 1: 1, 2: 5, 3: 4}
     assert "man in a hat" in with_protected(source, spans, "Ein Mann singt Hut", scattered, spaces=True)[0]
 
@@ -210,5 +213,8 @@ PAIRS = [
     ("Hi {name}!", "Hallo {name}es!"),
     ("{n}px wide", "{n}px breit"),
     ("{n} is here", "ist hier"),
+    ("Hi İ {Name} x", "Hallo İ {name} x"),
+    ("%s and %s a word", "%s und ein Wort"),
+    ("%1 of %10 pages", "%10 Seiten, davon %1"),
 ]
 SEGMENTS = ["Call unittest.", "TestCase too. ", "Next."]

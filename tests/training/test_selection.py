@@ -49,6 +49,8 @@ def test_every_better_validation_is_the_best(validations: list[Scores], metric: 
     (of_bleu(0.0, 0.0, 0.0, 0.0), 0.0, [0, 0, 0, 0]),  # the loss improves while BLEU is 0
     (of_bleu(3.0, 3.4, 3.8, 4.2), 0.5, [0, 1, 0, 1]),  # small gains add up
     (of_bleu(3.0, 3.5, 3.6), 0.5, [0, 1, 0]),  # a gain must be larger than --min-delta
+    (of_bleu(3.0, 3.0, 3.0), 0.5, [0, 1, 2]),  # and so must a gain of the loss, except while BLEU is 0
+    (of_bleu(0.0, 0.0, 0.0), 0.5, [0, 0, 0]),
     ([Scores(1, 5.0, 0.0), Scores(2, 5.0, 0.0), Scores(3, 6.0, 0.0)], 0.0, [0, 1, 2]),
 ])  # fmt: skip
 def test_missing_improvement_is_counted(validations: list[Scores], min_delta: float, expected: list[int]) -> None:
@@ -104,6 +106,22 @@ def test_training_stops_when_patience_is_over(
     assert (f'"status":"finished early","message":"{reason}"' in page) == (stop < 14)
     assert ('"status":"finished","message":""' in page) == (stop == 14)
     assert "nothing to do: " in train(trained / "data", tmp_path, *OPTIONS)
+
+
+def test_the_best_by_another_metric_or_on_other_lines_is_not_compared(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([(1.0, 9.0), (5.0, 2.0), (4.0, 3.0), (3.0, 4.0), (6.0, 1.0), (2.0, 8.0)])  # nll, BLEU
+    monkeypatch.setattr(loop, "validate", lambda t: Validation(Scores(t.counters.update, *next(scores))))
+    options = ["--valid-updates=1", "--save-updates=1"]
+    train(trained / "data", tmp_path, *options, "--max-updates=2")
+    assert same_weights(tmp_path / "best.safetensors", tmp_path / "snapshot-00000001.safetensors")
+    train(trained / "data", tmp_path, *options, "--max-updates=4", "--valid-metric=nll")
+    assert same_weights(tmp_path / "best.safetensors", tmp_path / "snapshot-00000004.safetensors")
+    train(trained / "data", tmp_path, *options, "--max-updates=5", "--valid-metric=nll", "--valid-lines=3")
+    assert same_weights(tmp_path / "best.safetensors", tmp_path / "snapshot-00000004.safetensors")
+    train(trained / "data", tmp_path, *options, "--max-updates=6", "--valid-metric=bleu", "--valid-lines=3")
+    assert same_weights(tmp_path / "best.safetensors", tmp_path / "snapshot-00000006.safetensors")
 
 
 def test_interruptions_do_not_prolong_it(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
