@@ -39,7 +39,15 @@ class BusyError(NmtError):
 
 
 class MemoryRanOutError(NmtError):
-    """A training ran out of memory. A program can train on with a smaller `device_tokens`; the run folder is intact."""
+    """A training ran out of memory. A program can train on with a smaller `device_tokens`; the run folder is intact.
+
+    Args:
+        advice: what else to do, if a smaller `device_tokens` does not help.
+    """
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(message)
+        self.advice = advice
 
 
 class StoppedError(Exception):

@@ -69,10 +69,8 @@ def train_in_folder(training: Training, folder: RunFolder, clock: Clock | None =
         # All ranks have the same state, but the main rank waits for the gradients of this one.
         if folder.path.is_dir():
             loop.save_state()
-        advice = f"start the same command again with a smaller --device-tokens, such as {training.device_tokens // 2}"
-        if training.device_tokens // 2 < training.data.split("train").longest:
-            advice = "train a smaller model, drop long pairs (nmt preprocess --max-length), or use a larger device"
-        raise MemoryRanOutError(f"{error}; training stopped {outcome()}; {advice}") from error
+        smaller = f"start the same command again with a smaller --device-tokens, such as {training.device_tokens // 2}"
+        raise MemoryRanOutError(f"{error}; training stopped {outcome()}; {error.advice or smaller}") from error
     except StoppedError as ended:
         if training.world.is_main:
             loop.save_state()
@@ -135,9 +133,12 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
     if device_type(config) == "cpu":
         needed = config.gpus * bytes_of_weights(data, model_config, config)
         check_memory(model_config, data.codec, needed / parameter_count(model_config, data.codec))
-    if world.is_main:
-        data.verify(lambda: stop.received)  # which may take long, and ends all ranks if the data is damaged
-    world.follow_main("verified")
+    try:
+        if world.is_main:
+            data.verify(lambda: stop.received)
+    finally:
+        world.follow_main("verified")  # which may take longer than a barrier waits
+    world.barrier()  # ends the other ranks if the data is damaged
     longest, limit = data.split("train").longest, config.tokens_at_once(runtime.device.type, model_config.d_model)
     if longest > limit:
         raise NmtError(

@@ -153,7 +153,8 @@ def _make_room(training: Training, batch: MicroBatch) -> None:
     if training.graphs and (training.graphs.used or training.world.size > 1):
         training.graphs, remedy = None, "without CUDA graphs"
     elif sum(map(len, batch.sentences)) == 1:
-        raise MemoryRanOutError(f"memory ran out on a single sentence pair in update {update:,}")
+        advice = "train a smaller model, drop long pairs (nmt preprocess --max-length), or use a larger device"
+        raise MemoryRanOutError(f"memory ran out on a single sentence pair in update {update:,}", advice)
     elif training.world.size > 1:
         raise MemoryRanOutError(f"rank {training.world.rank} ran out of memory in update {update:,}")
     else:

@@ -94,7 +94,7 @@ def test_given_widths_of_heads_are_those_of_the_runs_options(trained: Path, tmp_
 
 def test_widths_of_heads_that_followed_are_not_in_the_options() -> None:
     default = model_config("transformer_base")
-    options = options_of("data", model_config("transformer_base", d_model=768), TrainConfig(), default)
+    options = options_of("data", model_config("transformer_base", d_model=768), TrainConfig(save_dir="run"), default)
     assert options["d_model"] == 768 and not {"d_k", "d_v"} & options.keys()
 
 

@@ -159,7 +159,11 @@ def test_a_single_sentence_pair_that_does_not_fit_ends_training(trained: Path, t
     ended = forks.run(
         *command(trained, tmp_path / "run", "--batch-tokens=1", "--batch-groups=1"), code=1, before=out_of_memory(8)
     )
-    assert "error: memory ran out on a single sentence pair; train a smaller model" in ended.errors
+    assert (
+        "error: memory ran out on a single sentence pair in update 8; training stopped after update 7" in ended.errors
+    )
+    assert "; train a smaller model, drop long pairs" in ended.errors
+    assert (tmp_path / "run" / "state-00000007.safetensors").exists()
 
 
 def test_memory_that_runs_out_on_one_of_two_ranks_ends_training_with_its_state_saved(
