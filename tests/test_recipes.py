@@ -339,7 +339,7 @@ def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path:
     card, page = (run / "README.md").read_text(), (run / "index.html").read_text()
     assert "Made up & free." in card and "Made up &amp; free." in page
     stages = re.findall(r"\| (.+) \| \d:\d\d:\d\d \|", card)
-    assert stages[:3] == ["clean", "split", "preprocess teacher"] and stages[-1] == "robustness"
+    assert stages[:4] == ["clean", "split", "exclude", "preprocess teacher"] and stages[-1] == "robustness"
     assert all((run / name).exists() for name in re.findall(r'href="(.*?)"', page))
     again = start("0.01", *train, "--device-tokens=600", **options)
     assert "== nmt train" not in again.stderr

@@ -27,7 +27,7 @@ from nmt.text.words import has_letters
 from nmt.translate.units import Unit
 
 # It begins with a name or a comment; otherwise, the first line is a rule between paragraphs.
-_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?=\s*(?:#|\[|[\"'\w.-]+[ \t]*[:=]|\1))(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?=#|\s*(?:\[|[\"'\w.-]+[ \t]*[:=]|\1))(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 # A value that needs no knowledge of YAML or TOML to be read: on one line, or on indented lines below it. Options
 # of directives and of cells of code are such values, too, behind `:` or `#|`.
 _VALUE = re.compile(

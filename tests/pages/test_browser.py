@@ -718,6 +718,15 @@ def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_pat
         assert page.evaluate("document.querySelector('.correction textarea').value") == "typed"
         page.click("text=Cancel")
         shows(f"die Wörter\n{HOSTILE}")
+        # What is typed stays while the text changes.
+        page.locator("#translation .edit").nth(1).click()
+        page.fill(".correction textarea", "typed again")
+        page.fill("#source", f"{source}\na few")
+        page.wait_for_function("document.querySelectorAll('#translation .sentence').length === 2")
+        assert page.evaluate("document.querySelector('.correction textarea').value") == "typed again"
+        page.click("text=Cancel")
+        page.fill("#source", source)
+        shows(f"die Wörter\n{HOSTILE}")
         assert page.locator("#kept .kept").all_text_contents() == ["die Wörter", HOSTILE]
         assert page.locator("#translation .kept").count() == 2
         assert page.locator("#kept b, #translation b").count() == 0 and page.title() == "nmt"

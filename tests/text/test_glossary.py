@@ -107,7 +107,7 @@ def test_the_forms_of_a_term_in_capitals_are_in_capitals_too() -> None:
 
 def test_a_form_may_begin_a_word_and_in_chinese_stand_anywhere() -> None:
     term = TermOccurrence(0, 3, ("art", "学习"))
-    assert term.is_in("an art.") and term.is_in("artist") and term.is_in("他学习。") and not term.is_in("Partner")
+    assert term.form_in("an art.") and term.form_in("artist") and term.form_in("他学习。") and not term.form_in("Partner")
 
 
 def test_words_that_stay_are_no_terms() -> None:
@@ -161,8 +161,8 @@ def test_a_term_takes_the_place_of_words(translation: str, target: range, expect
 def test_a_term_gets_the_capital_of_a_beginning_sentence(translation: str, target: range, expected: str) -> None:
     (term,) = Glossary({"often": ("häufig",)}).occurrences_in("He often rides.", Direction("en", "de"))
     ((text, _),) = with_terms(translation, [TermPlace(term, range(1, 2), target)], [])
-    assert text == expected and term.is_in(expected)
-    assert not term.is_in("Er fährt Häufig.")
+    assert text == expected and term.form_in(expected)
+    assert not term.form_in("Er fährt Häufig.")
 
 
 @pytest.mark.parametrize("form, written", [("université", "l'université"), ("lycée", "lycée"), ("hôtel", "l'hôtel")])

@@ -79,7 +79,7 @@ def test_a_calibration_holds_for_its_search_and_model_alone(model: Path, trained
     assert read_digest(path) == read_digest(model) == read_digest(untouched)  # --lora still finds its checkpoint
     stored = json.loads(run("info", path, "--json").stdout)["provenance"]["calibrations"]
     assert [each["search"] for each in stored] == [{}, {"beam": 2}]
-    assert "calibrated for en-de with pytorch" in run("info", path).stdout
+    assert b"calibrated for en-de with pytorch" in run("info", path).stdout
 
 
 def test_an_ensemble_is_calibrated_apart(model: Path, trained: Path, tmp_path: Path) -> None:
