@@ -67,7 +67,7 @@ async function translateDocument(file) {
 // Waits until a document is translated, and offers it. The server then has it no more.
 async function download(id, signal) {
   let job, answered = performance.now();
-  while (job?.state !== "done") {
+  for (;;) {
     try {
       job = await call(`/documents/${id}`, undefined, signal);
       answered = performance.now();
