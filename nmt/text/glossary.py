@@ -84,7 +84,12 @@ def with_terms(
                 written = " ".join(filter(None, (words[j] for j in target)))
                 begins = bool(re.search(rf"{_BEGINNING}$", "".join(f"{word} " for word in words[: target.start])))
                 new = _in_place_of(written, term, form, begins=begins)
-                words[target.start : target.stop] = [new, *[""] * (len(target) - 1)]
+                if written:
+                    words[target.start : target.stop] = [new, *[""] * (len(target) - 1)]
+                else:  # another term has taken their place
+                    taker = max(j for j in range(target.start) if words[j])
+                    other = words[taker].strip(EDGES)
+                    words[taker] = words[taker].replace(other, f"{other} {new}")
         # Where each word begins now: a term may have several words, and of the others in its place none is left.
         starts = [0, *accumulate(len(RAW_WORD.findall(word)) for word in words)]
         links = [
@@ -99,10 +104,11 @@ def _in_place_of(written: str, term: TermOccurrence, form: int, *, begins: bool)
     """Returns a form of a term with the marks around the words that it replaces, and perhaps their capital or article.
 
     Args:
+        written: those words; empty if another term has taken their place.
         begins: whether the words begin a sentence.
     """
     replaced = written.strip(EDGES) or written
-    forms = (term.at_beginning if begins and replaced[0].isupper() else ()) or term.forms
+    forms = (term.at_beginning if begins and replaced[:1].isupper() else ()) or term.forms
     new = forms[form % len(forms)]
     begins_with_vowel = unicodedata.normalize("NFD", new[:1])[:1].lower() in ("a", "e", "i", "o", "u", "y", "h")
     if begins_with_vowel and (elided := _ELIDED.match(replaced)):

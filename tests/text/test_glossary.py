@@ -107,7 +107,9 @@ def test_the_forms_of_a_term_in_capitals_are_in_capitals_too() -> None:
 
 def test_a_form_may_begin_a_word_and_in_chinese_stand_anywhere() -> None:
     term = TermOccurrence(0, 3, ("art", "学习"))
-    assert term.form_in("an art.") and term.form_in("artist") and term.form_in("他学习。") and not term.form_in("Partner")
+    assert (
+        term.form_in("an art.") and term.form_in("artist") and term.form_in("他学习。") and not term.form_in("Partner")
+    )
 
 
 def test_words_that_stay_are_no_terms() -> None:
@@ -151,6 +153,15 @@ def test_a_term_takes_the_place_of_words(translation: str, target: range, expect
     assert (text, pharaoh(aligned)) == (expected, links)
     assert other == expected.replace("Velo", "ein Fahrrad")
     assert all(0 <= j < len(other.split()) for _, j in others) and len(others) == len(aligned) + (len(target) > 0)
+
+
+def test_two_terms_whose_places_overlap_stand_side_by_side() -> None:
+    first, second = Glossary({"street": ("Gasse",), "vendor": ("Krämer",)}).occurrences_in(
+        "A street vendor.", Direction("en", "de")
+    )
+    places = [TermPlace(first, range(1, 2), range(1, 3)), TermPlace(second, range(2, 3), range(2, 3))]
+    ((text, _),) = with_terms("Ein Verkäufer dort.", places, [])
+    assert text == "Ein Gasse Krämer."
 
 
 @pytest.mark.parametrize("translation, target, expected", [
