@@ -161,7 +161,7 @@ def train(data: str | Path, options: dict[str, Any]) -> Path:
         NmtError: the data or the run folder cannot be used.
         DamagedError: a file is damaged.
         BusyError: another training uses the run folder.
-        MemoryRanOutError: memory ran out; the state is saved, and a smaller `device_tokens` helps.
+        MemoryRanOutError: memory ran out; the state is saved. A smaller `device_tokens` or its `advice` helps.
         StoppedError: a signal stopped the training; the same call resumes it.
     """
     from nmt.interop.hub import with_files

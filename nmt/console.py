@@ -3,6 +3,7 @@
 Outside of a command, messages and warnings go to the logger `nmt` of Python's `logging`.
 """
 
+import errno
 import logging
 import os
 import sys
@@ -25,14 +26,25 @@ class _LossyConsole(Console):
     """A console that falls silent where nobody reads it, as in a closed terminal, instead of ending the work."""
 
     def on_broken_pipe(self) -> None:
-        self.quiet = True
-        del self._buffer[:]
+        self._discard(is_lost=True)
 
     def _check_buffer(self) -> None:
         try:
             super()._check_buffer()
-        except OSError:
-            self.on_broken_pipe()
+        except OSError as error:
+            self._discard(is_lost=error.errno == errno.EIO)
+
+    def _discard(self, *, is_lost: bool) -> None:
+        """Discards what cannot be written. What Python still held would make the exit code 120."""
+        del self._buffer[:]
+        with suppress(OSError), open(os.devnull, "w") as nowhere:
+            descriptor = self.file.fileno()
+            kept = os.dup(descriptor)
+            os.dup2(nowhere.fileno(), descriptor)
+            self.file.flush()
+            if not is_lost:
+                os.dup2(kept, descriptor)
+            os.close(kept)
 
 
 stderr = _LossyConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)

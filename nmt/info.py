@@ -10,6 +10,8 @@ from typing import Any
 
 from nmt.checkpoint_format import CALIBRATIONS, SUFFIX, read_codec, read_header
 from nmt.config import ModelConfig
+from nmt.config.options import flag_name
+from nmt.console import listed
 from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError
 from nmt.text.text_config import TextConfig
@@ -168,9 +170,15 @@ def lines_of(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if provenance := description.get("provenance"):
         yield "provenance", _provenance_in_words(provenance)
         if calibrations := provenance.get(CALIBRATIONS):
-            searches = dict.fromkeys(f"{each['direction']} with {each['engine']}" for each in calibrations)
-            shown = list(searches)[:_DIRECTIONS]
-            yield "confidence", f"calibrated for {', '.join(shown)}" + (", …" if len(searches) > len(shown) else "")
+            holds_for = dict.fromkeys(map(_calibration_in_words, calibrations))
+            yield "confidence", f"calibrated for {listed(list(holds_for), _DIRECTIONS)}"
+
+
+def _calibration_in_words(calibration: Mapping[str, Any]) -> str:
+    """Returns what a calibration holds for: a direction, an engine, options of search, and an ensemble."""
+    options = "".join(f" {flag_name(name)} {value}" for name, value in calibration["search"].items())
+    others = ", as the first of an ensemble" if calibration["ensemble"] else ""
+    return f"{calibration['direction']} with {calibration['engine']}{options}{others}"
 
 
 def _provenance_in_words(provenance: Mapping[str, Any]) -> str:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 _ANALYSERS = {"ja": "ja-mecab", "ko": "ko-mecab"}
 # The languages whose characters TER counts.
 TER_SPLITS = CHINESE | {"ja"}
-# Bytes that sacreBLEU needs for each line of a resample, and of one of its 10,000 randomisations.
-_RESAMPLE_BYTES, _RANDOMISATION_BYTES = 80, 10
+# Bytes that sacreBLEU needs for each line of a resample by metric, and of one of its 10,000 randomisations.
+_RESAMPLE_BYTES, _RANDOMISATION_BYTES = {"bleu": 48, "paper-bleu": 48, "chrf": 80, "chrf++": 104}, 10
+_OTHER_RESAMPLE_BYTES = 16
 
 
 def bleu_tokenizer(lang: str | None) -> str:
@@ -134,7 +135,7 @@ def corpus_scores(
 ) -> list[MetricScore]:
     """Returns the score of `hypotheses` under each of `metrics` (names in METRICS), in that order."""
     scorers = _scorers([hypotheses], references, metrics, config)
-    _check_memory(len(hypotheses), config)
+    _check_memory(len(hypotheses), metrics, config)
     return [
         _score(scorer, list(map(scorer.prepare, hypotheses)), scorer.prepared_references(references), config.bootstrap)
         for scorer in scorers
@@ -178,15 +179,19 @@ def _scorers(
     return [METRICS[name](config) for name in metrics]
 
 
-def _check_memory(lines: int, config: ScoreConfig) -> None:
+def _check_memory(lines: int, metrics: Sequence[str], config: ScoreConfig) -> None:
     """Raises OptionError if the samples of a test, which sacreBLEU draws all at once, would not fit into memory."""
     resamples = config.bootstrap or (1000 if config.paired == "bootstrap" else 0)
-    samples = _RESAMPLE_BYTES * resamples + (_RANDOMISATION_BYTES * 10_000 if config.paired == "ar" else 0)
-    if (needed := samples * lines) > (available := available_bytes()):
-        option = "--bootstrap" if config.bootstrap else f"--paired {config.paired}"
+    resample_bytes = max(_RESAMPLE_BYTES.get(metric, _OTHER_RESAMPLE_BYTES) for metric in metrics) * resamples
+    randomisation_bytes = _RANDOMISATION_BYTES * 10_000 if config.paired == "ar" else 0
+    if (needed := (resample_bytes + randomisation_bytes) * lines) > (available := available_bytes()):
+        option = "--bootstrap" if resample_bytes > randomisation_bytes else "--paired ar"
+        fewer = (
+            "fewer lines, or fewer resamples by --bootstrap" if resample_bytes else "fewer lines, or --paired bootstrap"
+        )
         raise OptionError(
             f"{option} needs about {needed / 2**30:,.1f} GiB of memory for {lines:,} lines, but only "
-            f"{available / 2**30:,.1f} GiB are free; give fewer lines, or fewer resamples by --bootstrap"
+            f"{available / 2**30:,.1f} GiB are free; give {fewer}"
         )
 
 
@@ -216,7 +221,7 @@ def compared_scores(
     resamples = config.bootstrap or 0  # 0 is sacreBLEU's default
     by_system: list[list[MetricScore]] = [[] for _ in systems]
     scorers = _scorers(systems, references, metrics, config)
-    _check_memory(len(systems[0]), config)
+    _check_memory(len(systems[0]), metrics, config)
     for scorer in scorers:
         prepared = [list(map(scorer.prepare, system)) for system in systems]
         others = scorer.prepared_references(references)

@@ -24,9 +24,9 @@ run() {
 
 # unless_there FILE COMMAND...: runs the command that makes FILE, unless FILE exists. FILE.made-from records the command,
 # and another command for the same FILE is an error. A FILE without a record was put there by the user and is kept. The
-# place of the run folder and options about the machine are not compared. An interrupted training goes on as it was begun,
-# so that another command is an error then, too. So is text of --train that changed: a file, or the files of a PREFIX in
-# the languages `source` and `target`, or `codes`.
+# place of the run folder and options about the machine are not compared. It is also an error if another command has begun
+# a training that was interrupted, and if text of --train has changed: a file, or the files of a PREFIX in the languages
+# `source` and `target`, or `codes`.
 unless_there() {
     local command="${*:2}" recorded made=$1 is_begun=''
     command=${command//"$run_dir"/RUN}
@@ -246,10 +246,10 @@ choose_direction() {
 # its text in the cache, whose name is made from its content. Needs the environment.
 cached=' '
 plain_text() {
-    local prefix
-    prefix=$(python recipes/plain_text.py "${!1}" "${@:2}") || exit 1
-    [ "$prefix" = "${!1}" ] || cached+="$prefix "
-    printf -v "$1" %s "$prefix"
+    local plain # no name that a caller gives
+    plain=$(python recipes/plain_text.py "${!1}" "${@:2}") || exit 1
+    [ "$plain" = "${!1}" ] || cached+="$plain "
+    printf -v "$1" %s "$plain"
 }
 
 # The ends of compressed files that commands read, in the order in which they look for them.
@@ -285,7 +285,7 @@ environment_inputs() {
 # uses the nmt that is already on the PATH.
 set_up_environment() {
     if [ "${ENVIRONMENT:-}" = active ]; then
-        command -v nmt > /dev/null && python -c 'import nmt' 2> /dev/null ||
+        command -v nmt > /dev/null && (cd / && python -c 'import nmt') 2> /dev/null ||
             fail "ENVIRONMENT is active, but the PATH has no nmt, or no python that can import it; activate the" \
                 "environment that nmt is installed in, or unset ENVIRONMENT"
         return

@@ -148,14 +148,16 @@ for name in valid test; do plain_text "$name" "$source" "$target"; done
 mkdir -p "$run_dir"
 teacher=$run_dir/teacher/average.safetensors backward=$run_dir/backward/average.safetensors
 student=$run_dir/student/average.safetensors
-excluded=(--exclude "$valid" --exclude "$test")
+excluded=(--exclude "$valid" --exclude "$test") given_sets=()
+[ -z "${VALID:-}" ] || given_sets+=(--exclude "$valid")
+[ -z "${TEST:-}" ] || given_sets+=(--exclude "$test")
 
 if [ ${#documents[@]} -gt 0 ]; then
     corpus=$run_dir/aligned.tsv scored=(--least-score 0.5)
     stage align "$corpus" align_documents "${documents[@]}"
 fi
 stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpus" --dest "$run_dir/clean" \
-    --page "$run_dir/clean.html" ${scored[@]+"${scored[@]}"}
+    --page "$run_dir/clean.html" ${scored[@]+"${scored[@]}"} ${given_sets[@]+"${given_sets[@]}"}
 stage split "$run_dir/rest.$source" split_off HELD_OUT="$held_out" VALID="$valid" TEST="$test"
 stage exclude "$run_dir/train.$source" nmt clean "${languages[@]}" --train "$run_dir/rest" --dest "$run_dir/train" \
     "${excluded[@]}"

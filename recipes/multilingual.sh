@@ -61,8 +61,8 @@ test_stem() {
     done
 }
 
-# split_valid [SETTING]: writes half of VALID, which chooses, and the other half, which is scored. The setting is for the
-# record of unless_there.
+# split_valid [SETTING]: writes the odd lines of VALID for validation, and the even ones for the test. The setting is for
+# the record of unless_there.
 split_valid() {
     local name names
     names=$(names_of "$valid")

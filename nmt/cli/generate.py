@@ -88,7 +88,7 @@ def generate(
         def text(record: Any) -> str:
             is_from_memory = any(translation.origin == "memory" for translation in record.translations)
             origins["memory" if is_from_memory else "model"] += 1
-            if any(each.unmet or each.doubtful for each in record.translations) and not is_from_memory:
+            if any(each.unmet or "terms" in each.doubts for each in record.translations) and not is_from_memory:
                 doubtful.append(record.place)
             return job.text(record)
 

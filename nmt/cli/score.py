@@ -199,8 +199,8 @@ def _warn_about_text(
     if unspaced > len(lines) / 2:
         advice = "use --metric cer or chrf" if language or whole == ["WER"] else "give --target-lang, such as zh or ja"
         console.warn(
-            f"{unspaced:,} of {len(lines):,} reference lines are in a script without spaces between words, which "
-            f"{' and '.join(whole)} would count as words; {advice}"
+            f"{unspaced:,} of {len(lines):,} reference lines are in a script without spaces between words, so that "
+            f"{' and '.join(whole)} would take a whole line for a word; {advice}"
         )
 
 

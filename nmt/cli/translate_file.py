@@ -51,26 +51,22 @@ def translate_file(
     if options.shard is None:
         table = Table(box=None, pad_edge=False)
         in_files = any(report.output != report.path for report in reports)
-        names = ["file", *(["translation"] * in_files), "sentences", *(["from memory"] * bool(files.memory))]
-        for name in (*names, "left as they are"):
-            table.add_column(name, justify="right" if name in ("sentences", "from memory") else "left")
-        for path, output, sentences, left, failure, from_memory, _ in reports:
-            counts = [sentences, from_memory] if files.memory else [sentences]
-            cells = [*([output] * in_files), *(f"{count:,}" for count in counts)]
+        counts = ["sentences", *["from memory"] * bool(files.memory), *["terms used"] * bool(files.glossary)]
+        for name in ("file", *["translation"] * in_files, *counts, "left as they are"):
+            table.add_column(name, justify="right" if name in counts else "left")
+        for path, output, sentences, left, failure, from_memory, terms, _ in reports:
+            values = {"sentences": sentences, "from memory": from_memory, "terms used": terms}
+            cells = [*([output] * in_files), *(f"{values[name]:,}" for name in counts)]
             shown = (path, *("" if failure else cell for cell in cells), failure or left)
             table.add_row(*(escape(console.visible(cell)) for cell in shown))
         doubtful = Table("confidence", "reason", "file", "source", "translation", box=None, pad_edge=False)
         pairs = [(report.path, *pair) for report in reports for pair in report.doubtful]
         for path, sentence, new in sorted(pairs, key=lambda pair: pair[2].confidence or 0.0):
             texts = (escape(console.visible(text)) for text in (path, sentence.text, new.text))
-            reasons = {
-                "lacks terms": new.unmet,
-                "terms": new.doubtful and new.without_terms is not None,
-                "one or two words": new.doubtful and new.without_terms is None,
-                "low": new.confidence is not None and new.confidence < files.doubtful,
-            }
+            is_low = new.confidence is not None and new.confidence < files.doubtful
+            reasons = [*["missing terms"] * new.unmet, *new.doubts, *["low"] * is_low]
             confidence = "" if new.confidence is None else f"{new.confidence:.2f}"
-            doubtful.add_row(confidence, ", ".join(reason for reason, holds in reasons.items() if holds), *texts)
+            doubtful.add_row(confidence, ", ".join(reasons), *texts)
         for each in (table, doubtful)[: 1 + (files.doubtful > 0 or bool(pairs))]:
             Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(each)
     if count := sum(bool(report.failure) for report in reports):

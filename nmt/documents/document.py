@@ -116,15 +116,13 @@ def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:
 
 
 def code_page(data: bytes, lang: str) -> str:
-    """Returns the encoding that Windows had for a language; empty if the data is not in it, or no language is given.
+    """Returns the encoding that Windows had for a language, or an empty text if the data is not in it.
 
     Data is UTF-8 if at most a third of the characters that are not ASCII are wrong in it.
     """
     text = data.decode(errors="replace")
     is_utf_8 = 3 * text.count("\ufffd") <= len(text) - len(text.encode("ascii", "ignore"))
     page = windows_code_page(lang)
-    if not lang:
-        return ""
     try:
         data.decode(page)
     except UnicodeDecodeError:

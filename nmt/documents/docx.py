@@ -187,7 +187,7 @@ class _TextPart:
         for binding in [*self._root.iter("{*}dataBinding")]:
             kinds = set(map(local_name, binding.getparent()))
             path = next((value for name, value in binding.items() if name.endswith("}xpath")), "")
-            if not kinds & {"comboBox", "dropDownList"} and not path.rstrip("/[1]").endswith(":title"):
+            if not kinds & {"comboBox", "dropDownList"} and not re.search(r"coreProperties.*:title(\[1\])?$", path):
                 binding.getparent().remove(binding)
 
     def slots(self) -> Iterator[Slot]:

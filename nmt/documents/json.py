@@ -26,7 +26,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     places, chosen, left_out, unreached = dict[tuple[int, int], str](), dict[str, Message](), 0, list[int]()
     values = list(_values(text))
     is_arb = options.form == "arb"
-    # One message that branches shows that all are of ICU. Apostrophes do not quote by default in ARB.
+    # If one string branches as messages of ICU do, all strings are such messages. Apostrophes do not quote in ARB.
     is_icu = not is_arb and any(parse_icu(string) for _, _, string, _ in values)
     locales = [(start, stop) for start, stop, _, keys in values if is_arb and keys == ["@@locale"]]
     for start, stop, string, keys in values:

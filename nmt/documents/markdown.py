@@ -26,8 +26,10 @@ from nmt.text.markup_reading import parse_scanned, scanned, written
 from nmt.text.words import has_letters
 from nmt.translate.units import Unit
 
-# It begins with a name or a comment; otherwise, the first line is a rule between paragraphs.
-_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?=#|\s*(?:\[|[\"'\w.-]+[ \t]*[:=]|\1))(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
+# Front matter begins with a name, a comment or a bracket. A line `---` before other text is a rule.
+_FRONT_MATTER = re.compile(
+    r"(---|\+\+\+)[ \t]*\n(?=[ \t]*(?:#|\[|\{|[^\s#:=][^:=\n]*[:=]|\n*\1))(?:.*\n)*?\1[ \t]*(?:\n|\Z)"
+)
 # A value that needs no knowledge of YAML or TOML to be read: on one line, or on indented lines below it. Options
 # of directives and of cells of code are such values, too, behind `:` or `#|`.
 _VALUE = re.compile(

@@ -62,7 +62,7 @@ class Message:
     ) -> None:
         self._text, self._protected = text, options.protected
         self._icu = parse_icu(text, must_branch=not is_icu)
-        tokens = with_leaves([Token("text", text)], options, flags)
+        tokens = with_leaves([Token("text", text)], options, flags, is_icu=is_icu)
         self.kept = sorted(token.text for token in tokens if token.kind == "leaf")
         has_others = re.search(r"%%\w", text) or "%" in plain(tokens)
         self._is_printf = not has_others and any(map(_PRINTF.fullmatch, flags or ()))
@@ -112,19 +112,21 @@ _FORMS = re.compile(
 )
 
 
-def with_leaves(tokens: list[Token], options: ReadOptions, flags: Iterable[str] | None = ()) -> list[Token]:
+def with_leaves(
+    tokens: list[Token], options: ReadOptions, flags: Iterable[str] | None = (), *, is_icu: bool = False
+) -> list[Token]:
     """Returns tokens of a message in which what is not translated is a leaf, unless it is partly in an element.
 
     A message of ICU gets the plural categories that the target language has.
     """
     text = _across(tokens)
-    if message := parse_icu(text, options.source_lang, options.target_lang):
+    if message := parse_icu(text, options.source_lang, options.target_lang, must_branch=not is_icu):
         copied, starts = list[Token](), _starts(tokens)
         for _, raw, start in message.pieces:
             copied += [Token("text", raw)] if start < 0 else _sliced(tokens, starts, start, start + len(raw))
         depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in copied))
         is_nested = min(depths) >= 0 == depths[-1]
-        tokens, message = (copied, message) if is_nested else (tokens, parse_icu(text))
+        tokens, message = (copied, message) if is_nested else (tokens, parse_icu(text, must_branch=not is_icu))
         text = _across(tokens)
     has_forms = flags is None and _FORMS.fullmatch(text)
     formats = {flag for flag in flags or () if flag.endswith("-format") and not flag.startswith("no-")}

@@ -59,11 +59,11 @@ class Sentences:
         options, text = self._options, unprotected(sentence.text, sentence.protected)
         if translation.origin == "model":  # which has too little context for one or two words, and ends all sentences
             is_short = len(text.split()) <= 2 and has_letters(text) and has_spaces(options.source_lang)
-            is_doubtful = translation.doubtful or (is_short and options.doubtful > 0)
+            doubts = (*translation.doubts, "one or two words") if is_short and options.doubtful else translation.doubts
             new = translation.text
             if not is_among(options.source_lang, WITHOUT_FULL_STOPS):
                 new = without_added_stop(sentence.text, new, options.target_lang)
-            translation = translation._replace(text=new, doubtful=is_doubtful)
+            translation = translation._replace(text=new, doubts=doubts)
         if options.doubtful_stays and translation.is_doubtful(options.doubtful):
             words = [(len(sentence.tags) + i, i) for i in range(len(RAW_WORD.findall(sentence.text)))]
             translation = translation._replace(text=sentence.text, alignment=words)

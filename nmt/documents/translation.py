@@ -30,6 +30,7 @@ class Report(NamedTuple):
     left: str = ""  # what of it stays as it is, and why
     failure: str = ""  # why it cannot be translated, if so
     from_memory: int = 0  # the sentences that a memory has
+    terms: int = 0  # how often the translations have terms of the glossary
     doubtful: Sequence[tuple[Sentence, Translation]] = ()  # see `Translation.is_doubtful`
 
 
@@ -127,7 +128,7 @@ def translate(
         except Exception as error:
             reports.append(Report(path, output, failure=_failure(name, error)))
     if not documents:
-        others = f"; none of the other {console.counted(len(reports) - 1, 'file')} can be translated either"
+        others = f"; neither can the other {len(reports) - 1:,} of {console.counted(len(reports), 'file')}"
         raise NmtError(reports[0].failure + others * (len(reports) > 1))
     first = reports[0].output
     is_resumable = check_files([*(reports[i].path for i in documents), *setup.models], first, execution.options)
@@ -148,8 +149,13 @@ def translate(
             try:
                 content, pairs = sentences.written(document)
                 from_memory = sum(translation.origin == "memory" for _, translation in pairs)
+                terms = sum(
+                    term.form_in(translation.text) is not None
+                    for sentence, translation in pairs
+                    for term in maker.terms_in(sentence, direction)
+                )
                 doubtful = [pair for pair in pairs if pair[1].is_doubtful(files.doubtful)]
-                reports[i] = reports[i]._replace(from_memory=from_memory, doubtful=doubtful)
+                reports[i] = reports[i]._replace(from_memory=from_memory, terms=terms, doubtful=doubtful)
             except Exception as error:
                 reports[i] = reports[i]._replace(failure=_failure(name_of(path), error))
                 continue

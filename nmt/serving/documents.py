@@ -22,6 +22,7 @@ from nmt.serving.catalog import ModelPath, fitted, model_names
 from nmt.serving.errors import RETRY_SECONDS, OverloadedError, UnknownNameError
 from nmt.serving.schema import ConfidenceEntry, DocumentFields, DocumentStateAnswer, check_text, search_config
 from nmt.serving.service import Service
+from nmt.translate.confidence import valid_for
 from nmt.translate.units import Sentence, Translation, Unit
 
 # Documents that may be uploaded, and be translated, at the same time.
@@ -59,11 +60,11 @@ class UploadedDocument(DocumentStateAnswer):
         self.done += 1
         self.from_memory += translation.origin == "memory"
         self.terms += sum(term.form_in(translation.text) is not None for term in sentence.terms)
-        confidence, is_doubtful = translation.confidence, translation.is_doubtful(0)
-        if is_doubtful or (confidence is not None and translation.origin == "model"):
-            pair: dict[str, Any] = {"source": sentence.text, "target": translation.text}
-            entry = ConfidenceEntry(**pair, confidence=confidence, doubtful=is_doubtful)
-            ranked = sorted([*self.least_confident, entry], key=lambda each: (not each.doubtful, each.confidence or 0))
+        confidence, doubts = translation.confidence, [*["missing terms"] * translation.unmet, *translation.doubts]
+        if doubts or (confidence is not None and translation.origin == "model"):
+            values: dict[str, Any] = {"source": sentence.text, "target": translation.text, "doubts": doubts}
+            entry = ConfidenceEntry(**values, confidence=confidence)
+            ranked = sorted([*self.least_confident, entry], key=lambda each: (not each.doubts, each.confidence or 0))
             self.least_confident = ranked[:_LEAST_CONFIDENT]
 
     def response(self) -> Response:
@@ -175,6 +176,9 @@ class DocumentStore:
         glossary, memories = self._catalog.glossary(fields.glossary), self._catalog.memory(fields.memory, path)
         source_lang, target_lang = path[0].codec.config.source_lang, path[-1].codec.config.target_lang
         search = fitted(search_config({}, self._service.config), path)
+        if fields.doubtful and not (len(path) == 1 and valid_for(self._service.engine, search, path[0].calibrations)):
+            missing = f"doubtful needs the confidence of translations, which {model_names(path)} does not give"
+            raise NmtError(f"{missing}; leave it out, or ask the person who runs the server for a calibrated model")
         maker = self._service.maker(path, "sentence", memories, glossary)
         options = ReadOptions(
             document.name, source_lang, target_lang, protected=maker.protected, doubtful=fields.doubtful

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from nmt.config import SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.serving.errors import TooLargeError
+from nmt.translate.units import Doubt
 
 SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name not in ("batch_tokens", "mbr")]
 # A translation may be this many pieces longer than its source at most.
@@ -198,7 +199,7 @@ class HypothesisEntry(BaseModel):
     words: list[int] | None = Field(None, description="The number of each piece's segment, or -1; with alignments.")
     terms: list[TermEntry] = Field([], description="The terms of the glossary in the sentence.")
     unmet: bool = Field(False, description="Whether a constraint or a term is missing.")
-    doubtful: bool = Field(False, description="Whether terms make the translation much less probable.")
+    doubts: list[Doubt] = Field([], description="Why it is likely to be wrong, whatever its confidence.")
 
 
 class MatchEntry(BaseModel):
@@ -247,7 +248,7 @@ class ConfidenceEntry(BaseModel):
     source: str
     target: str
     confidence: float | None = Field(None, description="An estimate of its chrF, if the model is calibrated.")
-    doubtful: bool = Field(False, description="Its terms do not go well with it, or it lacks some of them.")
+    doubts: list[Literal["missing terms"] | Doubt] = Field([], description="Why it is likely to be wrong anyway.")
 
 
 class DocumentStateAnswer(BaseModel):
@@ -261,7 +262,7 @@ class DocumentStateAnswer(BaseModel):
     from_memory: int = Field(0, description="How many translations are from a memory.")
     terms: int = Field(0, description="How often the translations have terms of the glossary.")
     least_confident: list[ConfidenceEntry] = Field(
-        [], description="Those that suffer from terms first, and then those of the least confidence."
+        [], description="Those with doubts first, and then those of the least confidence."
     )
 
 

@@ -82,7 +82,7 @@ class RequestedText:
         if translation.alignment is not None and translation.pieces:  # what has no letters is not translated
             codec = self.path[-1].codec
             segments, words = codec.target_segments(translation.text, translation.pieces, codec.config.target_lang)
-            last = {name: fields.pop(name) for name in ("unmet", "doubtful") if name in fields}
+            last = {name: fields.pop(name) for name in ("unmet", "doubts") if name in fields}
             fields |= {"segments": segments, "words": words} | last
         return fields
 

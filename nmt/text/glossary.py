@@ -17,7 +17,7 @@ from nmt.text.codec import TextCodec
 from nmt.text.corpus import name_of, opened, table_lines
 from nmt.text.directions import Direction
 from nmt.text.forms import Endings, are_forms
-from nmt.text.languages import UNSPACED_SCRIPT, has_spaces
+from nmt.text.languages import UNSPACED_SCRIPT, base_language, has_spaces
 from nmt.text.subword import UNK
 from nmt.text.terms import EDGES
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, one_line
@@ -26,6 +26,7 @@ from nmt.text.words import RAW_WORD, AlignedWords, is_blank, one_line
 _ENDS = ".!?…"
 _ELIDED = re.compile(r"\w{1,5}['’](?=\w{2})")  # articles and prepositions before a vowel, as in French and Italian
 _BEGINNING = rf"(?:^|[{_ENDS}]\W*\s)\W*"  # what stands before the first word of a sentence
+_UMLAUTS = str.maketrans("äöüÄÖÜ", "aouAOU")
 _WORD = re.compile(r"\w+")  # in this package, with the vowel signs of scripts such as Devanagari
 # Start and end of a term in a line, the term, and whether the line differs from it only in its first, capital letter.
 _TermSpan = tuple[int, int, str, bool]
@@ -130,7 +131,7 @@ class Glossary:
         self._by_beginning = defaultdict[str, list[tuple[str, list[str], list[str]]]](list)
         for term in terms:
             if parts := _WORD.findall(term):
-                self._by_beginning[parts[0][:3].lower()].append((term, parts, _WORD.split(term)))
+                self._by_beginning[_beginning(parts[0])].append((term, parts, _WORD.split(term)))
 
     @classmethod
     def read(cls, path: str | Path, *codecs: TextCodec) -> Self:
@@ -180,7 +181,10 @@ class Glossary:
         """
         spaces = has_spaces(direction.source)
         normal = one_line(line)
-        occurrences = [*self._occurrences(normal, spaces), *(self._inflected(normal, endings) if endings else ())]
+        occurrences = [
+            *self._occurrences(normal, spaces),
+            *(self._inflected(normal, endings, direction.source) if endings else ()),
+        ]
         longest, is_taken = list[_TermSpan](), bytearray(len(normal))
         for occurrence in sorted(occurrences, key=lambda span: span[0] - span[1]):
             start, stop, *_ = occurrence
@@ -197,18 +201,28 @@ class Glossary:
             terms.append(TermOccurrence(start, stop, forms, tuple(capitalized(form, lang) for form in forms)))
         return terms
 
-    def _inflected(self, text: str, endings: Collection[Endings]) -> Iterator[_TermSpan]:
-        """Yields start, end and term of each occurrence with other endings. None differs only in a capital letter."""
+    def _inflected(self, text: str, endings: Collection[Endings], lang: str) -> Iterator[_TermSpan]:
+        """Yields start, end and term of each occurrence with other endings. None differs only in a capital letter.
+
+        Nouns of German may also have an umlaut, as in `Fahrräder`.
+        """
+        may_have_umlaut = base_language(lang) == "de"
+
+        def are_same(word: str, part: str) -> bool:
+            if may_have_umlaut and word[:1].isupper() and part[:1].isupper():
+                word, part = word.translate(_UMLAUTS), part.translate(_UMLAUTS)
+            has_capitals = part.islower() or word.isupper() or word[:3] == part[:3]
+            return has_capitals and are_forms(word, part, endings)
+
         words = [word.span() for word in _WORD.finditer(text)]
         for first, (start, stop) in enumerate(words):
-            for term, parts, gaps in self._by_beginning.get(text[start:stop][:3].lower(), ()):
+            for term, parts, gaps in self._by_beginning.get(_beginning(text[start:stop]), ()):
                 spans = words[first : first + len(parts)]
                 begin, end = start - len(gaps[0]), spans[-1][1] + len(gaps[-1])
                 edges = [max(begin, 0), *chain(*spans), end]
                 between = [text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
                 if between == gaps and all(
-                    are_forms(word, part, endings) and (part.islower() or word.isupper() or word[:3] == part[:3])
-                    for word, part in zip((text[a:b] for a, b in spans), parts, strict=True)
+                    are_same(text[a:b], part) for (a, b), part in zip(spans, parts, strict=True)
                 ):
                     yield begin, end, term, False
 
@@ -231,10 +245,14 @@ class Glossary:
                     yield start, end, lower, True
 
 
+def _beginning(word: str) -> str:
+    return word[:3].lower().translate(_UMLAUTS)
+
+
 def _warn_of_rare(terms: list[str], codec: TextCodec, path: str | Path) -> None:
     """Warns of terms that the training text hardly had: they have a piece for every 2.5 characters, or fewer."""
     all_ids = codec.encode_target(terms)
     rare = [term for term, ids in zip(terms, all_ids, strict=True) if UNK in ids or 2 * len(term) <= 5 * len(ids)]
     if rare and codec.config.subword != "char" and has_spaces(codec.direction.target):
-        said = f"{len(rare):,} of {console.counted(len(terms), 'target term')} were hardly in the training text"
-        console.warn(f"{path}: {said}, such as {', '.join(rare[:3])}; check the translations that have them")
+        said = f"of {console.counted(len(terms), 'target term')}, {len(rare):,} are probably rare in the training text"
+        console.warn(f"{path}: {said}: {console.listed(rare, 3)}; check translations with them")

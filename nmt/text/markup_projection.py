@@ -148,14 +148,14 @@ class _Projection:
             last_word = self.last_source_of.get(target_word, source_word)
             source, target = self.source_words[source_word], self.target_words[target_word]
             if last_word > source_word and UNSPACED_SCRIPT.search(self.target, *target):
-                self._spread((source[0], self.source_words[last_word][1]), target)
+                self._spread((source[0], self.source_words[last_word][1]), range(*target))
             elif UNSPACED_SCRIPT.search(self.source, *source) and self._edges_between(*source):
                 by_source[source_word].append(target_word)
             else:
                 self._map_word(source, target)
         for source_word, target_words in by_source.items():
-            ends = self.target_words[target_words[0]][0], self.target_words[target_words[-1]][1]
-            self._spread(self.source_words[source_word], ends)
+            characters = [i for word in target_words for i in range(*self.target_words[word])]
+            self._spread(self.source_words[source_word], characters)
         if self.source_words and self.target_words:
             source_end, target_end = self.source_words[-1][1], self.target_words[-1][1]
             if not re.search(r"\w", self.source[source_end - 1] + self.target[target_end - 1]):
@@ -168,11 +168,10 @@ class _Projection:
                 spaces = [left + 1, *self._edges_between(left + 1, right)][: stop - start]
                 self.origins[start : start + len(spaces)] = spaces
 
-    def _spread(self, source: Span, target: Span) -> None:
-        """Maps text by position, because a script has no spaces: what the alignment knows as one word is many."""
-        length = target[1] - target[0]
-        positions = [source[0] + i * (source[1] - source[0]) // length for i in range(length)]
-        self.origins[slice(*target)] = positions
+    def _spread(self, source: Span, target: Sequence[int]) -> None:
+        """Maps characters of the translation by position. A sentence without spaces is one word to the alignment."""
+        for i, character in enumerate(target):
+            self.origins[character] = source[0] + i * (source[1] - source[0]) // len(target)
 
     def _map_word(self, source: Span, target: Span) -> None:
         """Maps punctuation to punctuation, and runs of letters, digits or signs in order if equally many."""

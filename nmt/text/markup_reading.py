@@ -70,7 +70,7 @@ _ENDS = {
 # quadratic time for unclosed tags, which possessive repetition avoids here (in Python's `re`, it has faults before
 # 3.11.5). Tags may have code of programs inside.
 _PROGRAM = r"<%.{0,999}?%>|<\?(?:php\b|=).{0,999}?\?>"
-_CODE = rf"{_PROGRAM}|\{{\{{[^{{}}]{{0,999}}\}}\}}|\{{%[^{{}}]{{0,999}}?%\}}"  # in values, also that of templates
+_CODE = rf"{_PROGRAM}|\{{\{{[^{{}}<>]{{0,999}}\}}\}}|\{{%[^{{}}<>]{{0,999}}?%\}}"  # in values, also that of templates
 _VALUE = (
     "|".join(rf"{q}[^{q}<{{]*+(?:(?:{_CODE}|[<{{])[^{q}<{{]*+)*+(?:{q}|\Z)" for q in "\"'") + r"""|[^\s>"'][^\s>]*+"""
 )

@@ -6,12 +6,17 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import chain, pairwise
 from typing import NamedTuple
+from unicodedata import decimal
 
 NO_WORD = -1
 
 # A word of raw text in alignments. Only ASCII white space ends it, as in fast_align: `10 000` with a no-break
 # space is one word.
 RAW_WORD = re.compile(r"\S+", re.ASCII)
+
+# Signs within numbers, and numbers with them
+_DIGIT_SIGNS = re.compile("(?<=\\d)[\\s.,:'’٫٬](?=\\d)")
+_NUMBER = re.compile("\\d(?:[.,:'’٫٬\u00a0\u202f]?\\d)*")
 
 # Characters that cannot be seen: soft hyphens, zero-width spaces and joiners, byte order marks, marks of direction.
 _BLANK = re.compile("[\\s\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*")
@@ -28,6 +33,25 @@ def has_letters(text: str) -> bool:
     Text without letters that is not blank, such as a number, can still have a translation in a memory.
     """
     return any(map(str.isalpha, text))
+
+
+def lacks_numbers(source: str, translation: str) -> bool:
+    """Returns whether a translation lacks numbers of its source that have two or more digits.
+
+    Signs within numbers, such as in 1,000 and 17:30, and the script of digits make no difference. Single digits may be
+    words in the translation.
+    """
+    digits = _western(_DIGIT_SIGNS.sub("", translation))
+    for number in map(_western, _NUMBER.findall(source)):
+        parts = [part.lstrip("0") for part in re.findall(r"\d+", number)]  # such as those of a date
+        is_whole = "".join(re.findall(r"\d", number)) in digits
+        if not is_whole and any(part not in digits for part in parts if len(part) > 1):
+            return True
+    return False
+
+
+def _western(digits: str) -> str:
+    return digits if digits.isascii() else re.sub(r"\d", lambda digit: str(decimal(digit[0])), digits)
 
 
 def one_line(text: str) -> str:

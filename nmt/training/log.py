@@ -22,7 +22,7 @@ from nmt.training.state import Training
 from nmt.training.update import Interval
 
 _WITHOUT_EVENTS = "make room for it, or leave out --tensorboard"
-# The longest part of a sample sentence that is printed, in characters: the rest of 80 columns.
+# The longest part of a sample sentence that is printed, in columns: the rest of 80 columns.
 _SAMPLE_WIDTH = 65
 # The header is repeated after so many lines, which fill a screen.
 _SCREEN = 22

@@ -120,7 +120,7 @@ class World:
             self.barrier()
 
     def follow_main(self, place: str) -> None:
-        """Waits until the main rank has reached a place, however long that takes. Each rank calls it once."""
+        """Waits until the main rank has reached a place, however long that takes. Each rank calls it once a place."""
         if self.store is not None and self.is_main:
             self.store.set(place, "")
         elif self.store is not None:

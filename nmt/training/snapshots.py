@@ -165,7 +165,7 @@ def resume(training: Training, folder: RunFolder) -> bool:
         counters.device_tokens = None
     if changed:
         counters.epoch, counters.update_in_epoch = counters.epoch + 1, 0
-    # The best checkpoint is the best by the metric and the lines of then.
+    # Scores of another metric, or of other lines, say nothing about which checkpoint is the best now.
     is_comparable = metric == metric_then and (metric == "nll" or training.config.valid_lines == valid_lines)
     if changed or not is_comparable:
         training.validations = []

@@ -70,7 +70,8 @@ def train_in_folder(training: Training, folder: RunFolder, clock: Clock | None =
         if folder.path.is_dir():
             loop.save_state()
         smaller = f"start the same command again with a smaller --device-tokens, such as {training.device_tokens // 2}"
-        raise MemoryRanOutError(f"{error}; training stopped {outcome()}; {error.advice or smaller}") from error
+        message = f"{error}; training stopped {outcome()}; {error.advice or smaller}"
+        raise MemoryRanOutError(message, error.advice) from error
     except StoppedError as ended:
         if training.world.is_main:
             loop.save_state()

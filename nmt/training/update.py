@@ -179,7 +179,7 @@ def fit_memory(training: Training, plan: UpdatePlan) -> None:
     if not fitting:
         raise NmtError(f"{problem}; train a smaller model or drop long pairs")
     if training.config.device_tokens is not None:
-        raise NmtError(f"{problem}; give --device-tokens {fitting}")
+        raise NmtError(f"{problem}; give --device-tokens {max(fitting, training.data.split('train').longest)}")
     training.counters.device_tokens = fitting
     console.info(f"{problem}, so training uses {fitting}")
 

@@ -26,7 +26,7 @@ from nmt.text.protected import lacks, unprotected, with_protected
 from nmt.text.sentences import parts_of_long
 from nmt.text.subword import UNK
 from nmt.text.terms import Term
-from nmt.text.words import RAW_WORD, AlignedWords, Given, has_letters, is_blank, one_line
+from nmt.text.words import RAW_WORD, AlignedWords, Given, has_letters, is_blank, lacks_numbers, one_line
 from nmt.translate.confidence import Calibration
 from nmt.translate.units import Sentence, Translation, Unit, joined
 
@@ -280,6 +280,12 @@ def by_sentence(
                 ranked = _from_parts(unit, sentence, parts[n, i], aligned=aligned)
             else:
                 ranked = [_without_model(unit, sentence, aligned=aligned)]
+            ranked = [
+                each._replace(doubts=(*each.doubts, "missing numbers"))
+                if each.origin == "model" and lacks_numbers(sentence.text, each.text)
+                else each
+                for each in ranked
+            ]
             if calibration:
                 ranked = [
                     each._replace(confidence=calibration.of(sentence.text, each.without_terms or each))

@@ -64,7 +64,7 @@ def translate_with_terms(
         if is_doubtful and search.glossary_fallback:
             best, is_doubtful = ranked[i], False
         is_unmet = not has_terms(terms, best.text)
-        ranked[i] = best._replace(unmet=is_unmet, doubtful=is_doubtful, without_terms=ranked[i])
+        ranked[i] = best._replace(unmet=is_unmet, doubts=("terms",) if is_doubtful else (), without_terms=ranked[i])
     for n in {n for n, _ in lacking if not search.sample}:  # several may have become equal
         distinct = dict[str, Translation]()
         for translation in translations[n]:

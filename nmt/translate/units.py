@@ -24,6 +24,10 @@ from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.text_config import TextConfig
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, pharaoh
 
+# Why a translation is likely to be wrong: terms make it much less probable, it lacks numbers of the source, or the
+# source has one or two words, for which the model has no context.
+Doubt = Literal["terms", "missing numbers", "one or two words"]
+
 
 class Translation(NamedTuple):
     """A translation of a sentence or unit.
@@ -43,7 +47,7 @@ class Translation(NamedTuple):
             sentences or parts are joined, the mean.
         confidence: an estimate of its chrF, from 0 to 1, or the mean of several sentences; 1 if a memory has it or
             nothing is translated. None if the checkpoint is not calibrated for the direction, engine and search.
-        doubtful: whether it is likely to be wrong, whatever its confidence, such as because of its terms.
+        doubts: why it is likely to be wrong, whatever its confidence, as in `Doubt`.
         without_terms: the model's own translation, from which the confidence is computed, if it lacked terms.
     """
 
@@ -56,16 +60,17 @@ class Translation(NamedTuple):
     origin: str = "model"
     utility: float | None = None
     confidence: float | None = None
-    doubtful: bool = False
+    doubts: tuple[Doubt, ...] = ()
     without_terms: "Translation | None" = None
 
     def is_doubtful(self, threshold: float) -> bool:
-        """Returns whether its confidence is below a threshold, it is doubtful anyway, or it lacks terms."""
-        return self.doubtful or self.unmet or (self.confidence is not None and self.confidence < threshold)
+        """Returns whether its confidence is below a threshold, there are other doubts, or it lacks terms."""
+        return bool(self.doubts) or self.unmet or (self.confidence is not None and self.confidence < threshold)
 
     def fields(self) -> dict[str, Any]:
         """Returns the translation as the fields of a JSON object."""
-        doubts = {name: True for name in ("unmet", "doubtful") if getattr(self, name)}
+        doubts: dict[str, Any] = {"unmet": True} if self.unmet else {}
+        doubts |= {"doubts": list(self.doubts)} if self.doubts else {}
         confidence = {} if self.confidence is None else {"confidence": round(self.confidence, 4)}
         if self.origin != "model":
             return {"text": self.text, "origin": self.origin} | confidence | doubts
@@ -191,10 +196,10 @@ class Unit:
         """
         if self.content is None:
             return _joined_line(self.source, list(zip(self.sentences, translations, strict=True)), target_lang)
-        unmet, doubtful = (any(getattr(each, name) for each in translations) for name in ("unmet", "doubtful"))
+        unmet, doubts = any(each.unmet for each in translations), _all_doubts(translations)
         text = self.translated(translations, target_lang)
         origin, confidence = _origin(translations), _mean(each.confidence for each in translations)
-        return Translation(text, 0.0, [], [], unmet, origin=origin, confidence=confidence, doubtful=doubtful)
+        return Translation(text, 0.0, [], [], unmet, origin=origin, confidence=confidence, doubts=doubts)
 
     def translated(self, translations: Sequence[Translation], target_lang: str) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
@@ -310,6 +315,11 @@ class UnitMaker:
                 sentences.append(sentence if self.cuts_only else self._looked_up(sentence, direction))
         return sentences
 
+    def terms_in(self, sentence: Sentence, direction: Direction) -> list[TermOccurrence]:
+        """Returns the terms of the glossary in a sentence; none without a glossary."""
+        text = masked(sentence.text, sentence.protected)
+        return self.glossary.occurrences_in(text, direction, self.text.exchanged_endings) if self.glossary else []
+
     def _looked_up(self, sentence: Sentence, direction: Direction, *, is_whole: bool = False) -> Sentence:
         """Returns the sentence with what the glossary and the memories have of it.
 
@@ -317,10 +327,8 @@ class UnitMaker:
             is_whole: whether it is a line of several sentences, for which similar ones are not needed.
         """
         if self.glossary:
-            text = masked(sentence.text, sentence.protected)
-            terms = self.glossary.occurrences_in(text, direction, self.text.exchanged_endings)
-            entry = self.glossary.entry(text, direction)
-            sentence = sentence._replace(terms=tuple(terms), entry=entry)
+            entry = self.glossary.entry(masked(sentence.text, sentence.protected), direction)
+            sentence = sentence._replace(terms=tuple(self.terms_in(sentence, direction)), entry=entry)
         if not self.memories:
             return sentence
         languages = direction.source, self.target_lang or direction.target
@@ -329,6 +337,10 @@ class UnitMaker:
         offers = (self.offers or is_read) and not is_whole
         matches = matches_of(sentence.text, values, self.memories, languages, offers=offers)
         return sentence._replace(matches=matches, similar=matches[0].target if matches and is_read else "")
+
+
+def _all_doubts(translations: Sequence[Translation]) -> tuple[Doubt, ...]:
+    return tuple(dict.fromkeys(doubt for translation in translations for doubt in translation.doubts))
 
 
 def _origin(translations: Sequence[Translation]) -> str:
@@ -395,5 +407,5 @@ def joined(translations: Sequence[Translation], gaps: Sequence[str]) -> Translat
         _origin(translations),
         _mean(translation.utility for translation in translations),
         _mean(translation.confidence for translation in translations) if translations else 1.0,
-        any(translation.doubtful for translation in translations),
+        _all_doubts(translations),
     )

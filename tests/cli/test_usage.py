@@ -408,4 +408,4 @@ print("done")
 """
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=full)
-    assert done.stdout == b"done\n"
+    assert (done.stdout, done.returncode) == (b"done\n", 0)

@@ -263,6 +263,7 @@ def test_pages_have_the_direction_of_the_language(target_lang: str, text: str, e
      "<input placeholder=\"FIND {{ name|default('us') }} &amp; IT\">"),
     ('<img alt="a {{ .Title | default "Home page" }} dog">', '<img alt="A {{ .Title | default "Home page" }} DOG">'),
     ("<b title='see {{ x | d(&#39;u&#39;) }}'>", "<b title='SEE {{ x | d(&#39;u&#39;) }}'>"),
+    ('<p title="use {{ to">a</p><p title="and }}">', '<p title="USE {{ TO">A</p><p title="AND }}">'),
     ('<a title="by <?php echo $n; ?>">', '<a title="BY <?php echo $n; ?>">'),
     # What stays
     ("<iframe title='a' translate=no></iframe><style title='b'>c</style><!-- <img alt='d'> -->", None),

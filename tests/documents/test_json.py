@@ -39,6 +39,14 @@ def test_apostrophes_quote_no_placeholder_of_a_file_of_icu(form: str, other: str
 
 
 @pytest.mark.parametrize("text, expected", [
+    ("Use '<b>' for bold", "USE '<b>' FOR BOLD"), ("Type '{' to open", "TYPE '{' TO OPEN"), ("it''s {n}", "IT''S {n}"),
+])  # fmt: skip
+def test_what_apostrophes_quote_stays_in_a_file_of_icu(text: str, expected: str) -> None:
+    output = translated({"a": text, "b": "{n, plural, one {a} other {b}}"})
+    assert isinstance(output, dict) and output["a"] == expected
+
+
+@pytest.mark.parametrize("text, expected", [
     ("Terms &amp; rules &copy; 2024, 1 &lt; 2", "TERMS &amp; RULES &copy; 2024, 1 &lt; 2"),
     ("A <b>bold</b> &nbsp;word & more", "A <b>BOLD</b> &nbsp;WORD & MORE"),
     ("Click <a href=\"x?a=1&b=2\">here", "CLICK <a href=\"x?a=1&b=2\">HERE"),

@@ -264,6 +264,8 @@ def test_marks_and_what_stays_are_not_divided_over_lines() -> None:
 def test_a_file_may_begin_with_a_rule() -> None:
     source = "---\n\n# Chapter\n\nText\n\n---\nMore\n"
     assert translated(source) == "---\n\n# CHAPTER\n\nTEXT\n\n---\nMORE\n"
+    for line in ("date created: 2024-01-01", "# a comment", "$schema: x", '{"a": 1}'):
+        assert translated(f"---\n{line}\n---\nMore\n") == f"---\n{line}\n---\nMORE\n"
 
 
 @pytest.mark.parametrize("heading, link", [("हिन्दी पाठ", "हिन्दी-पाठ"), ("⚙️ Set", "️-set")])

@@ -35,6 +35,9 @@ def test_line_breaks_stay_between_sentences_without_spaces() -> None:
      [(i, 0) for i in range(8)], "<b>注意：</b>一只狗和两只猫在这里。"),
     ("See <a>the button</a> now.", "现在请看这个按钮。", [(i, 0) for i in range(4)], None),
     ("点击<a>这个按钮</a>。", "Click this button.", [(0, i) for i in range(3)], None),
+    ("<i>Windows</i> 版点击<b>这里下载</b>", "Click here to get the Windows version",
+     [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (0, 5), (1, 6)],
+     "Click here to <b>get the</b> <i>Windows</i> <b>version</b>"),
 ])  # fmt: skip
 def test_elements_keep_a_part_of_text_without_spaces(
     source: str, translation: str, alignment: list[tuple[int, int]], expected: str | None

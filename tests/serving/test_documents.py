@@ -127,20 +127,16 @@ def test_sentences_that_suffer_from_their_terms_are_listed(server: Server) -> No
     doubtful = {
         (line, translation["text"])
         for line, translation in zip(lines, answer["translations"], strict=True)
-        if translation["sentences"][0]["hypotheses"][0].get("doubtful")
+        if translation["sentences"][0]["hypotheses"][0].get("doubts")
     }
     number = upload(server, "a.txt", "\n".join(lines).encode(), "source_lang=en&target_lang=de&glossary=rare")
     listed = ended(server, number)["least_confident"]
-    assert {(entry["source"], entry["target"]) for entry in listed if entry["doubtful"]} == doubtful != set()
+    assert {(entry["source"], entry["target"]) for entry in listed if entry.get("doubts")} == doubtful != set()
 
 
-def test_doubtful_sentences_of_a_document_are_marked_if_the_client_asks_for_it(server: Server) -> None:
-    for marks, expected in (("", 0), ("&doubtful=0.4", 1)):  # one or two words alone are doubtful
-        page = b"<p>to learn</p><p>some words to learn</p>"
-        number = upload(server, "b.html", page, f"source_lang=en&target_lang=de{marks}")
-        ended(server, number)
-        body = server.get(f"/documents/{number}/result").body
-        assert body.count(b'<mark class="doubtful">') == expected
+def test_marks_of_doubtful_sentences_need_a_calibrated_model(server: Server) -> None:
+    message = failed(server, "b.html", b"<p>to learn</p>", "source_lang=en&target_lang=de&doubtful=0.4")
+    assert message.startswith("doubtful needs the confidence of translations, which en-de does not give")
     answer = server.send("POST", "/documents?name=a.txt&source_lang=en&target_lang=de&doubtful=2", b"some words")
     assert answer.status == 400 and "doubtful is wrong" in answer.json["error"]
 

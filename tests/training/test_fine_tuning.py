@@ -166,7 +166,7 @@ def test_frozen_weights_stay(tuned: Path, tmp_path: Path, groups: list[str], pre
     assert "because the state of the optimiser does not fit" in said
     without = ["train", tuned / "data", f"--save-dir={tmp_path}", *TRAIN[1:], *options, "--arch=transformer_tiny"]
     said = failed(*without, "--max-updates=3")
-    assert "cannot be resumed" in said or "lacks the weights that do not learn; give --init-from" in said
+    assert "lacks the weights that do not learn; give --init-from" in said
 
 
 @pytest.mark.parametrize("options, message", [

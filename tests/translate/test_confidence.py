@@ -13,6 +13,7 @@ from sacrebleu.metrics import CHRF
 from servers import serving
 
 from nmt.checkpoint_format import read_digest
+from nmt.text.words import lacks_numbers
 from nmt.translate.translator import Translator
 
 OPTIONS = ["--precision=fp32", "--device=cpu"]
@@ -65,6 +66,32 @@ def test_the_service_answers_with_the_same_confidence(model: Path) -> None:
             values = [text["sentences"][0]["hypotheses"][0]["confidence"] for text in found]
             assert values == pytest.approx(confidences(model, lines=SOURCES[:3]), abs=1e-3)
         assert "confidence" not in str(server.translate(SOURCES[:3], beam=2))
+
+
+def test_the_service_marks_doubtful_sentences_of_a_document_if_the_client_asks_for_it(model: Path) -> None:
+    page = "<p>Ba de.</p>" + "".join(f"<p>{line}</p>" for line in SOURCES[:3])
+    with serving(model, *OPTIONS) as server:
+        for marks, expected in (("", 0), ("&doubtful=0.000001", 1), ("&doubtful=1", 4)):  # two words are doubtful
+            document_id = server.send("POST", f"/documents?name=a.html{marks}", page.encode()).json["id"]
+            while server.get(f"/documents/{document_id}").json["state"] != "done":
+                pass
+            assert server.get(f"/documents/{document_id}/result").body.count(b'<mark class="doubtful">') == expected
+
+
+@pytest.mark.parametrize("source, translation, expected", [
+    ("bis 17:30 Uhr", "until 17.30", False), ("10,000 x", "10.000", False), ("3 Lampen", "three lamps", False),
+    ("am 08.05.", "on 8 May", False), ("im Jahr 2019", "in a year", True), ("٣٠ x", "30", False),
+    ("12, 13", "12", True),
+])  # fmt: skip
+def test_translations_that_lack_numbers(source: str, translation: str, expected: bool) -> None:
+    assert lacks_numbers(source, translation) == expected
+
+
+def test_lines_whose_translations_lack_numbers_have_doubts(model: Path) -> None:
+    lines = ["Ba de ki.", "Lo 1984 na po ra.", "Ba de 77."]
+    best = [line["hypotheses"][0] for line in generated(model, lines, *OPTIONS, "--no-protect")]
+    lacking = [lacks_numbers(line, each["text"]) for line, each in zip(lines, best, strict=True)]
+    assert [each.get("doubts") == ["missing numbers"] for each in best] == lacking and any(lacking)
 
 
 def test_a_calibration_holds_for_its_search_and_model_alone(model: Path, trained: Path, tmp_path: Path) -> None:

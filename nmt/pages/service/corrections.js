@@ -55,8 +55,9 @@ function editSentence(sentence) {
 
 // Gives sentences the open forms of those that they replace: of the same source, or else in the same place.
 function moveForms(previous) {
+  const isAsLong = previous.length === state.sentences.length;
   previous.forEach(({ source, form }, index) => {
-    const sentence = form && (state.sentences.find(each => each.source === source) ?? state.sentences[index]);
+    const sentence = form && (state.sentences.find(each => each.source === source) ?? (isAsLong && state.sentences[index]));
     if (sentence) sentence.form = correctionForm(sentence, form.querySelector("textarea").value);
   });
 }
@@ -92,6 +93,7 @@ async function keep(sentence, text) {
 }
 
 async function takeBack(record) {
+  if (!confirm(`Take back this correction, for all who use this page?\n\n${record.target}`)) return;
   const sentences = state.sentences.filter(each => keptFor(each)?.id === record.id);
   await shown(async () => {
     await send(`/corrections/${record.id}`, { method: "DELETE" });

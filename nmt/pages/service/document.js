@@ -17,7 +17,8 @@ function showFormats({ documents, max_document_mib: most, directions, glossaries
   const kinds = Object.keys(KINDS).filter(end => documents.includes(end)).map(end => KINDS[end]);
   const formats = new Intl.ListFormat("en", { type: "disjunction" }).format(kinds);
   $("formats").textContent = `${formats}, at most ${most} MiB.`;
-  if (directions.length > 1 || glossaries.length || memories.length) $("formats").textContent += " It is translated with the languages, glossary and memory that are chosen above.";
+  const chosen = [directions.length > 1 && "languages", glossaries.length && "glossary", memories.length && "memory"].filter(Boolean);
+  if (chosen.length) $("formats").textContent += ` It is translated with the ${new Intl.ListFormat("en").format(chosen)} chosen above.`;
   $("formats").title = documents.map(end => `*.${end}`).join(", ");
   Object.assign(upload, { most, documents });
 }
@@ -47,7 +48,7 @@ async function translateDocument(file) {
   $("progress").hidden = false;
   showProgress({ state: "uploading" });
   try {
-    if (!upload.documents.includes(file.name.split(".").pop().toLowerCase())) throw new Error(`${file.name} has a format that cannot be translated.`);
+    if (!upload.documents.includes(file.name.split(".").pop().toLowerCase())) throw new Error(`${file.name} has a format that cannot be translated; give *.${upload.documents.join(", *.")}.`);
     if (file.size > upload.most * 2 ** 20) throw new Error(`${file.name} has more than ${upload.most} MiB.`);
     const chosen = { ...languages, ...(models.length === 1 ? { model: models[0] } : {}) };
     const marks = $("mark-doubtful").checked ? { doubtful: DOUBTFUL } : {};
@@ -90,13 +91,13 @@ async function download(id, signal) {
 
 // Says what a document became, and lists its doubtful sentences.
 function outcome({ sentences, from_memory: known = 0, terms = 0, left = "", least_confident: ranked = [] }) {
-  const doubts = ranked.filter(({ confidence, doubtful }) => doubtful || confidence < DOUBTFUL);
-  $("doubts").hidden = !doubts.length;
-  $("doubts").querySelector("ol").replaceChildren(...doubts.map(({ source, target, confidence, doubtful }) => make("li", {},
+  const doubtful = ranked.filter(({ confidence, doubts = [] }) => doubts.length || confidence < DOUBTFUL);
+  $("doubts").hidden = !doubtful.length;
+  $("doubts").querySelector("ol").replaceChildren(...doubtful.map(({ source, target, confidence, doubts = [] }) => make("li", {},
     make("bdi", { textContent: source }), make("br"), make("bdi", { className: "in-doubt", textContent: target }),
-    make("span", { className: "muted", textContent: doubtful ? " check its terms" : ` confidence ${percent(confidence)}` }))));
+    make("span", { className: "muted", textContent: doubts.length ? ` ${whyDoubtful(doubts)}` : ` confidence ${percent(confidence)}` }))));
   const parts = [counted(sentences, "different sentence"), known && `${known} from the memory`,
-    terms && `terms of the glossary used ${terms === 1 ? "once" : `${terms.toLocaleString("en")} times`}`, doubts.length && `${counted(doubts.length, "doubtful sentence")}`];
+    terms && `terms of the glossary used ${terms === 1 ? "once" : `${terms.toLocaleString("en")} times`}`, doubtful.length && `${counted(doubtful.length, "doubtful sentence")}`];
   return `${parts.filter(Boolean).join(", ")}.${left && ` Left as they are: ${left}.`}`;
 }
 

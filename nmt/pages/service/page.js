@@ -5,6 +5,7 @@ const state = { languages: new Map(), directions: [], examples: {}, pair: {}, ha
 const DETECT = ""; // the value of the entry that asks the server for the source language
 const WAIT_MS = 250; // after the last key
 const N_BEST = 4;
+const LEAST_IDENTIFIED = 30; // letters of a text whose language can be told
 const MANY = 12; // languages; if there are more, they can be searched
 const DOUBTFUL = 0.4; // the confidence below which a sentence is marked
 const RECENT = 5; // languages that come first, as they were chosen lately
@@ -39,6 +40,7 @@ async function send(path, options) {
 function lock(isWrong) {
   document.body.classList.add("locked");
   $("access").hidden = false;
+  $("access").querySelector("label").classList.toggle("error", isWrong);
   if (isWrong) $("access").querySelector("label").textContent = "This token is not the one of this server. Ask the person who runs it.";
   $("token").focus();
 }
@@ -107,9 +109,10 @@ async function translate() {
   $("translation").classList.remove("waiting");
   if (!answer) return clear();
   state.path = answer.models;
+  const isSamePair = state.pair.source_lang === sourceLang() && state.pair.target_lang === $("to").value;
   state.pair = { source_lang: sourceLang(), target_lang: $("to").value };
   state.text = answer.translations[0].text;
-  const previous = state.sentences;
+  const previous = isSamePair ? state.sentences : [];
   state.sentences = answer.translations[0].sentences.map(sentence => ({ ...sentence, chosen: 0 }));
   moveForms(previous);
   locate(source);
@@ -117,10 +120,19 @@ async function translate() {
   state.selected = state.sentences[0] ?? null;
   const missing = state.sentences.flatMap(({ hypotheses: [best] }) => best.terms ?? []).filter(({ used }) => !used);
   const canChoose = state.sentences.some(({ hypotheses: [best] }) => best.segments);
-  const lacks = missing.map(({ source, targets }) => `“${targets[0]}” for “${source}”`).join(", ");
+  const lacks = [...new Set(missing.map(({ source, targets }) => `“${targets[0]}” for “${source}”`))].join(", ");
   say(lacks ? `Missing terms of the glossary: ${lacks}.` : canChoose ? "Click a word of the translation to choose another." : "", Boolean(lacks));
+  shown(() => warnOfLanguage(source, request.signal));
   $("timing").textContent = `${Math.round(performance.now() - started)} ms`;
   draw();
+}
+
+// Says that the text seems to be in another language than the chosen one. Short texts are unclear.
+async function warnOfLanguage(source, signal) {
+  const chosen = state.languages.get($("from").value);
+  if (!chosen?.identified || source.trim().length < LEAST_IDENTIFIED) return;
+  const { detected: [best] } = await call("/detect", { source }, signal);
+  if (best.probability > 0.8 && best.language !== chosen.code) say(`This text seems to be ${nameFor(best.language)}, not ${chosen.name}.`, true);
 }
 
 // Shows no translation, because that of another text would be wrong.
@@ -182,6 +194,8 @@ function termsOf({ text, segments, terms = [] }) {
   });
 }
 
+const DOUBTS = { terms: "the terms of the glossary do not go well with it", "missing terms": "it lacks terms of the glossary", "missing numbers": "it lacks numbers of the text" };
+const whyDoubtful = doubts => doubts.map(doubt => DOUBTS[doubt] ?? doubt).join(", ");
 const nameFor = code => state.languages.get(code)?.name ?? code;
 const spacesBefore = segment => segment.slice(0, segment.length - segment.trimStart().length);
 const links = hypothesis => (hypothesis.alignment ?? "").split(" ").filter(Boolean).map(link => link.split("-").map(Number));
@@ -192,10 +206,10 @@ function draw() {
   const place = $("translation");
   place.replaceChildren(state.sentences.length ? "" : state.text);
   for (const sentence of state.sentences) {
-    const shownSentence = sentence.element = drawSentence(sentence), { confidence, doubtful } = sentence.hypotheses[sentence.chosen];
-    if (doubtful || confidence < DOUBTFUL) { // there may be no confidence
+    const shownSentence = sentence.element = drawSentence(sentence), { confidence, doubts = [] } = sentence.hypotheses[sentence.chosen];
+    if (doubts.length || confidence < DOUBTFUL) { // there may be no confidence
       shownSentence.classList.add("in-doubt");
-      shownSentence.title = doubtful ? "Check this sentence: the terms of the glossary do not go well with it" : `Probably not a good translation: confidence ${percent(confidence)}`;
+      shownSentence.title = doubts.length ? `Check this sentence: ${whyDoubtful(doubts)}` : `Probably not a good translation: confidence ${percent(confidence)}`;
     }
     place.append(sentence.before, sentence.form ?? shownSentence, ...correctionButtons(sentence, shownSentence));
   }
