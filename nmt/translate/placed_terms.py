@@ -46,8 +46,9 @@ def translate_with_terms(
         for i, translation in enumerate(ranked)
         if not has_terms(s.terms, translation.text)
     ]
-    placed = _placed(engine, [(sentences[n], translations[n][i]) for n, i in lacking], search)
     can_require = engine.has_constraints and not search.sample and search.beam_groups == 1
+    translated = [(sentences[n], translations[n][i]) for n, i in lacking]
+    placed = _placed(engine, translated, search, may_lack=not can_require)
     unplaced = dict.fromkeys(n for (n, _), new in zip(lacking, placed, strict=True) if not new and can_require)
     forms = {n: [term.forms for term in sentences[n].terms] for n in unplaced}
     constrained = [
@@ -74,12 +75,17 @@ def translate_with_terms(
 
 
 def _placed(
-    engine: "Engine", translated: Sequence[tuple[EncodedSentence, Translation]], search: SearchConfig
+    engine: "Engine",
+    translated: Sequence[tuple[EncodedSentence, Translation]],
+    search: SearchConfig,
+    *,
+    may_lack: bool,
 ) -> list[list[Translation]]:
     """Returns the translations with the terms that they lack in their places, for each form; none if one has no place.
 
     Args:
         translated: sentences with translations that lack terms.
+        may_lack: whether terms without a place are left out, instead of giving none.
     """
     placed, new = list[list[tuple[str, list[AlignedWords]]]](), list[EncodedSentence]()
     for (sentence, translation), places in zip(translated, _places(engine, translated, search), strict=True):
@@ -91,7 +97,9 @@ def _placed(
         needed = [term for term in sentence.terms if term not in decided]
         alignment = translation.alignment or ()
         texts = dict(with_terms(translation.text, chosen, alignment)) or {translation.text: [*alignment]}
-        placed.append([(text, links) for text, links in texts.items() if has_terms(needed, text)])
+        whole = [(text, links) for text, links in texts.items() if has_terms(needed, text)]
+        partial = [(text, links) for text, links in texts.items() if may_lack and text != translation.text]
+        placed.append(whole or partial)
         new += [_requiring(engine.codec, sentence, text, ()) for text, _ in placed[-1]]
     scored = iter(engine.score_prefixes(new, search))
     return [

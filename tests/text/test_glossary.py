@@ -356,9 +356,10 @@ def test_several_translations_with_terms_differ_and_the_first_is_that_of_one(mod
 def test_a_term_without_a_place_is_missing_where_search_cannot_require_it(
     model: Path, tmp_path: Path, options: list[str]
 ) -> None:
-    path = written(tmp_path / "terms", {"few": ("xyz",)})
-    (line,) = generated(model, ["some few-words"], *OPTIONS, *options, "--glossary", path)
+    path = written(tmp_path / "terms", {"few": ("xyz",), "learn": ("uvw",)})
+    (line,) = generated(model, ["learn some few-words"], *OPTIONS, *options, "--glossary", path)
     assert all(each["unmet"] and "xyz" not in each["text"] for each in line["hypotheses"])
+    assert any("uvw" in each["text"] for each in line["hypotheses"])  # which has a place
 
 
 def test_a_term_without_a_place_is_searched_for_also_among_translations_of_the_least_risk(
