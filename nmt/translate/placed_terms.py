@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 # A translation whose terms cost more log P per piece is doubtful; docs/decoding.md has measurements.
 _MOST_COST = 3.0
 # A word depends on a term if its log P falls by this without the term; its neighbours, if theirs falls half as much.
-_LEAST_FALL = 0.25
+# Where no search can require a term without a place, less suffices.
+_LEAST_FALL, _LEAST_FALL_WITHOUT_SEARCH = 0.25, 0.05
 
 
 def translate_with_terms(
@@ -75,11 +76,7 @@ def translate_with_terms(
 
 
 def _placed(
-    engine: "Engine",
-    translated: Sequence[tuple[EncodedSentence, Translation]],
-    search: SearchConfig,
-    *,
-    may_lack: bool,
+    engine: "Engine", translated: Sequence[tuple[EncodedSentence, Translation]], search: SearchConfig, *, may_lack: bool
 ) -> list[list[Translation]]:
     """Returns the translations with the terms that they lack in their places, for each form; none if one has no place.
 
@@ -88,7 +85,9 @@ def _placed(
         may_lack: whether terms without a place are left out, instead of giving none.
     """
     placed, new = list[list[tuple[str, list[AlignedWords]]]](), list[EncodedSentence]()
-    for (sentence, translation), places in zip(translated, _places(engine, translated, search), strict=True):
+    least_fall = _LEAST_FALL_WITHOUT_SEARCH if may_lack else _LEAST_FALL
+    all_places = _places(engine, translated, search, least_fall)
+    for (sentence, translation), places in zip(translated, all_places, strict=True):
         # Whoever gave a prefix has decided on the terms whose place is in it.
         (prefix,) = engine.codec.decode_target([[*sentence.required.prefix]])
         first = len(RAW_WORD.findall(prefix))
@@ -112,7 +111,7 @@ def _placed(
 
 
 def _places(
-    engine: "Engine", translated: Sequence[tuple[EncodedSentence, Translation]], search: SearchConfig
+    engine: "Engine", translated: Sequence[tuple[EncodedSentence, Translation]], search: SearchConfig, least_fall: float
 ) -> list[list[TermPlace]]:
     """Returns the places of the terms that translations lack."""
     missing = [[term for term in sentence.terms if not term.form_in(best.text)] for sentence, best in translated]
@@ -130,7 +129,8 @@ def _places(
         places.append([])
         for term, shortened_P in zip(terms, log_probs, strict=False):
             has_words = term.is_whole_in(line) and all(map(has_spaces, sentence.direction))
-            target = _place(_by_word((given_P - shortened_P)[:-1], words)) if has_words else range(0)
+            falls = _by_word((given_P - shortened_P)[:-1], words)
+            target = _place(falls, least_fall) if has_words else range(0)
             source = range(line.count(" ", 0, term.start), line.count(" ", 0, term.stop) + 1)
             places[-1].append(TermPlace(term, source, target))
     return places
@@ -159,9 +159,9 @@ def _by_word(values_P: np.ndarray, words: Sequence[int]) -> np.ndarray:
     return sums
 
 
-def _place(falls: np.ndarray) -> range:
+def _place(falls: np.ndarray, least_fall: float) -> range:
     """Returns the words that depend on a term, by how far their log P falls without it; none if none does."""
-    if falls.max(initial=0.0) < _LEAST_FALL:
+    if falls.max(initial=0.0) < least_fall:
         return range(0)
     depends = [2 * fall >= falls.max() for fall in falls]
     start = stop = int(falls.argmax())
