@@ -163,7 +163,7 @@ class DocumentFiles(Config, panel="Input and output"):
     )
     doubtful: float = option(
         0.0,
-        "Mark sentences whose confidence is lower than this, such as 0.4: with a background in DOCX and HTML, as fuzzy "
+        "Mark sentences whose confidence is lower than this, such as 0.5: with a background in DOCX and HTML, as fuzzy "
         "in PO, and for review in XLIFF, where others then count as translated. A table lists them in the end. The "
         "model must be calibrated; see nmt calibrate.",
         at_most=1,

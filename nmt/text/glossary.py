@@ -254,5 +254,7 @@ def _warn_of_rare(terms: list[str], codec: TextCodec, path: str | Path) -> None:
     all_ids = codec.encode_target(terms)
     rare = [term for term, ids in zip(terms, all_ids, strict=True) if UNK in ids or 2 * len(term) <= 5 * len(ids)]
     if rare and codec.config.subword != "char" and has_spaces(codec.direction.target):
-        said = f"of {console.counted(len(terms), 'target term')}, {len(rare):,} are probably rare in the training text"
-        console.warn(f"{path}: {said}: {console.listed(rare, 3)}; check translations with them")
+        share = f"{len(rare):,} of {console.counted(len(terms), 'target term')}"
+        console.warn(
+            f"{path}: probably rare in the training text: {console.listed(rare, 3)} ({share}); check their sentences"
+        )

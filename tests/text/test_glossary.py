@@ -317,7 +317,7 @@ def test_a_line_that_is_a_term_needs_no_model(model: Path, tmp_path: Path) -> No
 def test_terms_that_the_training_text_hardly_had_are_named_once(model: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "terms", {"a": ("words", "xy"), "b": ("zyx",), "c": ("Łódź",)})
     done = run("generate", model, *OPTIONS, "--device=cpu", "--glossary", path, stdin=b"a few\na few\n")
-    said = "of 3 target terms, 2 are probably rare in the training text: zyx, Łódź; check translations with them"
+    said = "probably rare in the training text: zyx, Łódź (2 of 3 target terms); check their sentences"
     assert " ".join(done.stderr.split()).count(said) == 1
 
 

@@ -96,9 +96,9 @@ function outcome({ sentences, from_memory: known = 0, terms = 0, left = "", leas
   $("doubts").querySelector("ol").replaceChildren(...doubtful.map(({ source, target, confidence, doubts = [] }) => make("li", {},
     make("bdi", { textContent: source }), make("br"), make("bdi", { className: "in-doubt", textContent: target }),
     make("span", { className: "muted", textContent: doubts.length ? ` ${whyDoubtful(doubts)}` : ` confidence ${percent(confidence)}` }))));
-  const parts = [counted(sentences, "different sentence"), known && `${known} from the memory`,
+  const parts = [counted(sentences, "different sentence"), known && `${known} from the memory or corrections`,
     terms && `terms of the glossary used ${terms === 1 ? "once" : `${terms.toLocaleString("en")} times`}`, doubtful.length && `${counted(doubtful.length, "doubtful sentence")}`];
-  return `${parts.filter(Boolean).join(", ")}.${left && ` Left as they are: ${left}.`}`;
+  return `${parts.filter(Boolean).join(", ")}. Read the others, too: a sentence may be wrong without a sign.${left && ` Left as they are: ${left}.`}`;
 }
 
 $("file").addEventListener("change", () => { if ($("file").files.length) translateDocument($("file").files[0]); });

@@ -7,7 +7,7 @@ const WAIT_MS = 250; // after the last key
 const N_BEST = 4;
 const LEAST_IDENTIFIED = 30; // letters of a text whose language can be told
 const MANY = 12; // languages; if there are more, they can be searched
-const DOUBTFUL = 0.4; // the confidence below which a sentence is marked
+const DOUBTFUL = 0.5; // the confidence below which a sentence is marked
 const RECENT = 5; // languages that come first, as they were chosen lately
 
 function make(name, properties = {}, ...children) {
@@ -121,7 +121,9 @@ async function translate() {
   const missing = state.sentences.flatMap(({ hypotheses: [best] }) => best.terms ?? []).filter(({ used }) => !used);
   const canChoose = state.sentences.some(({ hypotheses: [best] }) => best.segments);
   const lacks = [...new Set(missing.map(({ source, targets }) => `“${targets[0]}” for “${source}”`))].join(", ");
-  say(lacks ? `Missing terms of the glossary: ${lacks}.` : canChoose ? "Click a word of the translation to choose another." : "", Boolean(lacks));
+  const doubts = [...new Set(state.sentences.flatMap(sentence => doubtsOf(sentence)))];
+  say(lacks ? `Missing terms of the glossary: ${lacks}.` : doubts.length ? `Check the marked text: ${whyDoubtful(doubts)}.`
+    : canChoose ? "Click a word of the translation to choose another." : "", Boolean(lacks));
   shown(() => warnOfLanguage(source, request.signal));
   $("timing").textContent = `${Math.round(performance.now() - started)} ms`;
   draw();
@@ -131,8 +133,10 @@ async function translate() {
 async function warnOfLanguage(source, signal) {
   const chosen = state.languages.get($("from").value);
   if (!chosen?.identified || source.trim().length < LEAST_IDENTIFIED) return;
-  const { detected: [best] } = await call("/detect", { source }, signal);
+  const { detected } = await call("/detect", { source }, signal), [best] = detected;
+  const { probability } = detected.find(each => each.language === chosen.code);
   if (best.probability > 0.8 && best.language !== chosen.code) say(`This text seems to be ${nameFor(best.language)}, not ${chosen.name}.`, true);
+  else if (probability < 0.2) say(`This text does not seem to be ${chosen.name}.`, true);
 }
 
 // Shows no translation, because that of another text would be wrong.
@@ -194,7 +198,13 @@ function termsOf({ text, segments, terms = [] }) {
   });
 }
 
-const DOUBTS = { terms: "the terms of the glossary do not go well with it", "missing terms": "it lacks terms of the glossary", "missing numbers": "it lacks numbers of the text" };
+const DOUBTS = { terms: "the terms of the glossary do not go well with it", "missing terms": "it lacks terms of the glossary", "missing numbers": "it lacks numbers of the text", "one or two words": "one or two words give the model no context" };
+// Why a translation is doubtful whatever its confidence. As in documents, one or two words are.
+function doubtsOf({ source, hypotheses, chosen }) {
+  const { doubts = [], origin, confidence } = hypotheses[chosen], hasWords = state.languages.get(state.pair.source_lang)?.spaces;
+  const isShort = hasWords && !origin && confidence != null && source.trim().split(/\s+/).length < 3 && /\p{L}/u.test(source);
+  return isShort ? [...doubts, "one or two words"] : doubts;
+}
 const whyDoubtful = doubts => doubts.map(doubt => DOUBTS[doubt] ?? doubt).join(", ");
 const nameFor = code => state.languages.get(code)?.name ?? code;
 const spacesBefore = segment => segment.slice(0, segment.length - segment.trimStart().length);
@@ -206,7 +216,7 @@ function draw() {
   const place = $("translation");
   place.replaceChildren(state.sentences.length ? "" : state.text);
   for (const sentence of state.sentences) {
-    const shownSentence = sentence.element = drawSentence(sentence), { confidence, doubts = [] } = sentence.hypotheses[sentence.chosen];
+    const shownSentence = sentence.element = drawSentence(sentence), { confidence } = sentence.hypotheses[sentence.chosen], doubts = doubtsOf(sentence);
     if (doubts.length || confidence < DOUBTFUL) { // there may be no confidence
       shownSentence.classList.add("in-doubt");
       shownSentence.title = doubts.length ? `Check this sentence: ${whyDoubtful(doubts)}` : `Probably not a good translation: confidence ${percent(confidence)}`;
@@ -345,7 +355,8 @@ async function choose(sentence, index, prefix) {
 async function translateAgain(sentence, prefix) {
   const body = { source: sentence.source, prefix, split: false, ...options() };
   const answer = await call("/translate", body, state.request.signal);
-  Object.assign(sentence, { hypotheses: answer.translations[0].sentences[0].hypotheses, chosen: 0 });
+  const [{ hypotheses, memory }] = answer.translations[0].sentences;
+  Object.assign(sentence, { hypotheses, memory, chosen: 0 });
 }
 
 function drawDetails() {
