@@ -59,19 +59,23 @@ def translate_with_terms(
         engine.translate(constrained, replace(search, n_best=1, mbr="none"), log_probs=True) if constrained else []
     )
     by_search = dict(zip(unplaced, searched, strict=True))
+    last = set[tuple[int, str]]()  # translations that come after the others, because they lack terms
     for (n, i), candidates in zip(lacking, placed, strict=True):
         terms, ranked = sentences[n].terms, translations[n]
         best = max(candidates or by_search.get(n, [ranked[i]]), key=lambda new: fmean(new.log_probs))
+        is_right = bool(candidates) and not best.unmet  # also if a prefix has decided on a term that is missing
         is_doubtful = fmean(ranked[i].log_probs) - fmean(best.log_probs) > _MOST_COST
         if is_doubtful and search.glossary_fallback:
-            best, is_doubtful = ranked[i], False
+            best, is_doubtful, is_right = ranked[i], False, False
         is_unmet = not has_terms(terms, best.text)
+        if is_unmet and not is_right:
+            last.add((n, best.text))
         ranked[i] = best._replace(unmet=is_unmet, doubts=("terms",) if is_doubtful else (), without_terms=ranked[i])
     for n in {n for n, _ in lacking if not search.sample}:  # several may have become equal
         distinct = dict[str, Translation]()
         for translation in translations[n]:
             distinct.setdefault(translation.text, translation)
-        translations[n] = sorted(distinct.values(), key=lambda each: each.unmet)
+        translations[n] = sorted(distinct.values(), key=lambda each: (n, each.text) in last)
     return translations
 
 
@@ -84,7 +88,7 @@ def _placed(
         translated: sentences with translations that lack terms.
         may_lack: whether terms without a place are left out, instead of giving none.
     """
-    placed, new = list[list[tuple[str, list[AlignedWords]]]](), list[EncodedSentence]()
+    placed, new = list[list[tuple[str, list[AlignedWords], bool]]](), list[EncodedSentence]()
     least_fall = _LEAST_FALL_WITHOUT_SEARCH if may_lack else _LEAST_FALL
     all_places = _places(engine, translated, search, least_fall)
     for (sentence, translation), places in zip(translated, all_places, strict=True):
@@ -96,15 +100,15 @@ def _placed(
         needed = [term for term in sentence.terms if term not in decided]
         alignment = translation.alignment or ()
         texts = dict(with_terms(translation.text, chosen, alignment)) or {translation.text: [*alignment]}
-        whole = [(text, links) for text, links in texts.items() if has_terms(needed, text)]
-        partial = [(text, links) for text, links in texts.items() if may_lack and text != translation.text]
-        placed.append(whole or partial)
-        new += [_requiring(engine.codec, sentence, text, ()) for text, _ in placed[-1]]
+        whole = {text for text in texts if has_terms(needed, text)}
+        partial = {text for text in texts if may_lack and text != translation.text}
+        placed.append([(text, texts[text], text not in whole) for text in texts if text in (whole or partial)])
+        new += [_requiring(engine.codec, sentence, text, ()) for text, *_ in placed[-1]]
     scored = iter(engine.score_prefixes(new, search))
     return [
         [
-            _translation(engine.codec, text, next(scored), links if translation.alignment is not None else None)
-            for text, links in texts
+            _translation(engine.codec, text, next(scored), links if translation.alignment is not None else None, unmet)
+            for text, links, unmet in texts
         ]
         for texts, (_, translation) in zip(placed, translated, strict=True)
     ]
@@ -137,10 +141,10 @@ def _places(
 
 
 def _translation(
-    codec: TextCodec, text: str, hypothesis: TokenHypothesis, alignment: list[AlignedWords] | None
+    codec: TextCodec, text: str, hypothesis: TokenHypothesis, alignment: list[AlignedWords] | None, unmet: bool
 ) -> Translation:
     pieces = codec.target.pieces(hypothesis.tokens)
-    return Translation(text, hypothesis.score, pieces, hypothesis.log_probs, alignment=alignment)
+    return Translation(text, hypothesis.score, pieces, hypothesis.log_probs, unmet, alignment)
 
 
 def _without(ids: np.ndarray, spelling: Sequence[int]) -> np.ndarray:

@@ -393,6 +393,10 @@ def test_a_prefix_decides_on_the_terms_whose_place_is_in_it(model: Path, tmp_pat
             (best,) = line["hypotheses"]
             assert best.get("unmet", False) == ("xyz" not in best["text"]) and best["text"].startswith("m")
             unmet.add(best.get("unmet", False))
+        # What a prefix has decided on does not change the order of several translations.
+        firsts = ([line["hypotheses"][0]["text"] for line in generated(model, lines, *options, *more)]
+                  for more in ([], ["--n-best=4"]))  # fmt: skip
+        assert len(set(map(tuple, firsts))) == 1
     assert unmet == {True, False}
 
 
