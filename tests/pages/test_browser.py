@@ -687,6 +687,7 @@ def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_pat
         def shows(text: str) -> None:
             page.wait_for_function(f"text => {SHOWN} === text", arg=text)
 
+        page.on("dialog", lambda dialog: dialog.accept())  # which asks before a correction is taken back
         page.fill("#source", source)
         shows(before)
         page.locator("#translation .edit").nth(1).press("Enter")
@@ -722,7 +723,7 @@ def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_pat
         page.locator("#translation .edit").nth(1).click()
         page.fill(".correction textarea", "typed again")
         page.fill("#source", f"{source}\na few")
-        page.wait_for_function("document.querySelectorAll('#translation .sentence').length === 2")
+        page.wait_for_function("() => document.querySelectorAll('#translation .edit').length === 2")
         assert page.evaluate("document.querySelector('.correction textarea').value") == "typed again"
         page.click("text=Cancel")
         page.fill("#source", source)
