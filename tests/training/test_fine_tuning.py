@@ -164,9 +164,9 @@ def test_frozen_weights_stay(tuned: Path, tmp_path: Path, groups: list[str], pre
     assert same == {name for name in before if name.startswith(prefixes)}
     said = failed("train", *begin(tuned, tmp_path), *TRAIN[1:], "--resume-changed")
     assert "because the state of the optimiser does not fit" in said
-    without = ["train", tuned / "data", f"--save-dir={tmp_path}", *TRAIN[1:], *options, "--arch=transformer_tiny"]
-    said = failed(*without, "--max-updates=3")
-    assert "lacks the weights that do not learn; give --init-from" in said
+    without = ["train", tuned / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *options]
+    if "embeddings" in groups:  # which states do not have
+        assert "lacks the weights that do not learn; give --init-from" in failed(*without, "--max-updates=3")
 
 
 @pytest.mark.parametrize("options, message", [
