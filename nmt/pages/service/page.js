@@ -133,10 +133,9 @@ async function translate() {
 async function warnOfLanguage(source, signal) {
   const chosen = state.languages.get($("from").value);
   if (!chosen?.identified || source.trim().length < LEAST_IDENTIFIED) return;
-  const { detected } = await call("/detect", { source }, signal), [best] = detected;
-  const { probability } = detected.find(each => each.language === chosen.code);
-  if (best.probability > 0.8 && best.language !== chosen.code) say(`This text seems to be ${nameFor(best.language)}, not ${chosen.name}.`, true);
-  else if (probability < 0.2) say(`This text does not seem to be ${chosen.name}.`, true);
+  const { detected: [{ language, probability }] } = await call("/detect", { source }, signal); // the likeliest of this server
+  if (language !== chosen.code && probability > 0.8) say(`This text seems to be ${nameFor(language)}, not ${chosen.name}.`, true);
+  if (language === chosen.code && probability < 0.2) say(`This text does not seem to be ${chosen.name}.`, true);
 }
 
 // Shows no translation, because that of another text would be wrong.
