@@ -197,7 +197,7 @@ function termsOf({ text, segments, terms = [] }) {
   });
 }
 
-const DOUBTS = { terms: "the terms of the glossary do not go well with it", "missing terms": "it lacks terms of the glossary", "missing numbers": "it lacks numbers of the text", "one or two words": "one or two words give the model no context" };
+const DOUBTS = { terms: "terms of the glossary do not fit", "missing terms": "terms of the glossary are missing", "missing numbers": "numbers are missing", "one or two words": "one or two words have no context" };
 // Why a translation is doubtful whatever its confidence. As in documents, one or two words are.
 function doubtsOf({ source, hypotheses, chosen }) {
   const { doubts = [], origin, confidence } = hypotheses[chosen], hasWords = state.languages.get(state.pair.source_lang)?.spaces;
