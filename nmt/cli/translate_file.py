@@ -67,6 +67,11 @@ def translate_file(
             reasons = [*["missing terms"] * new.unmet, *new.doubts, *["low"] * is_low]
             confidence = "" if new.confidence is None else f"{new.confidence:.2f}"
             doubtful.add_row(confidence, ", ".join(reasons), *texts)
+        if pairs:
+            doubtful.caption, doubtful.caption_justify = (
+                "Read the others, too: a sentence may be wrong without a sign.",
+                "left",
+            )
         for each in (table, doubtful)[: 1 + (files.doubtful > 0 or bool(pairs))]:
             Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(each)
     if count := sum(bool(report.failure) for report in reports):

@@ -28,7 +28,7 @@ from nmt.text.subword import UNK
 from nmt.text.terms import Term
 from nmt.text.words import RAW_WORD, AlignedWords, Given, has_letters, is_blank, lacks_numbers, one_line
 from nmt.translate.confidence import Calibration
-from nmt.translate.units import Sentence, Translation, Unit, joined
+from nmt.translate.units import Doubt, Sentence, Translation, Unit, joined
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTH_MULTIPLE = 4
@@ -36,6 +36,8 @@ WIDTH_MULTIPLE = 4
 LEAST_WIDTH = 16
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+# Characters of a sentence of which half the length is suspicious
+_LONG = 60
 
 
 class Key(NamedTuple):
@@ -281,8 +283,8 @@ def by_sentence(
             else:
                 ranked = [_without_model(unit, sentence, aligned=aligned)]
             ranked = [
-                each._replace(doubts=(*each.doubts, "missing numbers"))
-                if each.origin == "model" and lacks_numbers(sentence.text, each.text)
+                each._replace(doubts=(*each.doubts, *_doubts(sentence.text, each.text, unit.direction)))
+                if each.origin == "model"
                 else each
                 for each in ranked
             ]
@@ -294,6 +296,15 @@ def by_sentence(
             ranked_sentences.append(ranked)
         results.append(ranked_sentences)
     return results
+
+
+def _doubts(source: str, translation: str, direction: Direction) -> Iterator[Doubt]:
+    """Yields why a translation by a model is likely to be wrong; docs/confidence.md has measurements."""
+    if lacks_numbers(source, translation):
+        yield "missing numbers"
+    # Scripts without spaces need fewer characters.
+    if len(source) >= _LONG and 2 * len(translation) < len(source) and all(map(has_spaces, direction)):
+        yield "much shorter"
 
 
 def _without_model(unit: Unit, sentence: Sentence, *, aligned: bool) -> Translation:

@@ -24,9 +24,9 @@ from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.text_config import TextConfig
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, pharaoh
 
-# Why a translation is likely to be wrong: terms make it much less probable, it lacks numbers of the source, or the
-# source has one or two words, for which the model has no context.
-Doubt = Literal["terms", "missing numbers", "one or two words"]
+# Why a translation is likely to be wrong: terms make it much less probable, it lacks numbers of the source or is much
+# shorter, or the source has one or two words, for which the model has no context.
+Doubt = Literal["terms", "missing numbers", "much shorter", "one or two words"]
 
 
 class Translation(NamedTuple):

@@ -21,6 +21,9 @@ PAIRS = invented_pairs(110, seed=3)
 SOURCES = [source for source, _ in PAIRS]
 
 
+SHORT = [line for line in SOURCES if len(line) < 60]  # whose translations may be much shorter without doubts
+
+
 def calibrate(model: Path, folder: Path, *options: str | Path) -> str:
     write_pairs(folder / "text", PAIRS)
     files = ["--source", folder / "text.en", "--target", folder / "text.de"]
@@ -69,7 +72,7 @@ def test_the_service_answers_with_the_same_confidence(model: Path) -> None:
 
 
 def test_the_service_marks_doubtful_sentences_of_a_document_if_the_client_asks_for_it(model: Path) -> None:
-    page = "<p>Ba de.</p>" + "".join(f"<p>{line}</p>" for line in SOURCES[:3])
+    page = "<p>Ba de.</p>" + "".join(f"<p>{line}</p>" for line in SHORT[:3])
     with serving(model, *OPTIONS) as server:
         for marks, expected in (("", 0), ("&doubtful=0.000001", 1), ("&doubtful=1", 4)):  # two words are doubtful
             document_id = server.send("POST", f"/documents?name=a.html{marks}", page.encode()).json["id"]
@@ -92,6 +95,16 @@ def test_lines_whose_translations_lack_numbers_have_doubts(model: Path) -> None:
     best = [line["hypotheses"][0] for line in generated(model, lines, *OPTIONS, "--no-protect")]
     lacking = [lacks_numbers(line, each["text"]) for line, each in zip(lines, best, strict=True)]
     assert [each.get("doubts") == ["missing numbers"] for each in best] == lacking and any(lacking)
+
+
+def test_lines_whose_translations_are_much_shorter_have_doubts(model: Path) -> None:
+    lines = [" ".join(SOURCES[i : i + 4]) for i in range(9)]
+    shorter = []
+    for line in generated(model, lines, *OPTIONS):
+        best = line["hypotheses"][0]
+        shorter.append(2 * len(best["text"]) < len(line["source"]) >= 60)
+        assert ("much shorter" in best.get("doubts", [])) == shorter[-1]
+    assert any(shorter)
 
 
 def test_a_calibration_holds_for_its_search_and_model_alone(model: Path, trained: Path, tmp_path: Path) -> None:
@@ -178,7 +191,7 @@ def test_score_estimates_chrf_without_a_reference(model: Path, trained: Path, tm
 
 
 def test_doubtful_sentences_of_a_document_are_listed_and_may_stay(model: Path, trained: Path, tmp_path: Path) -> None:
-    values = dict(zip(SOURCES[:9], confidences(model, lines=SOURCES[:9]), strict=True))
+    values = dict(zip(SHORT[:9], confidences(model, lines=SHORT[:9]), strict=True))
     worst, second, third, *_ = sorted(values, key=values.__getitem__)
     threshold = (values[second] + values[third]) / 2
     page = tmp_path / "page.html"
@@ -191,7 +204,8 @@ def test_doubtful_sentences_of_a_document_are_listed_and_may_stay(model: Path, t
         f"--doubtful={threshold}",
         "--model",
     ]
-    rows = run(*command, model).stderr.split("confidence")[-1].splitlines()[1:]
+    *rows, caption = run(*command, model).stderr.split("confidence")[-1].splitlines()[1:]
+    assert caption.strip() == "Read the others, too: a sentence may be wrong without a sign."
     assert [row.split()[0] for row in rows] == [f"{values[line]:.2f}" for line in (worst, second)]
     assert worst in rows[0] and second in rows[1]
     marked = (tmp_path / "new.html").read_text()

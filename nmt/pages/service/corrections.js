@@ -87,7 +87,7 @@ async function keep(sentence, text) {
   });
   if (!done) return; // the text is still in its field
   Object.assign(sentence, { hypotheses: [{ text: done.target, origin: "memory" }], chosen: 0, form: null });
-  say("The correction is kept: this sentence is translated like this from now on, in documents if no part of it has another format.");
+  say("The correction is kept: this sentence is translated like this from now on, in documents if the whole sentence has one format.");
   draw();
   sentence.edit.focus();
 }

@@ -40,6 +40,7 @@ function stopDocument() {
 
 async function translateDocument(file) {
   stopDocument();
+  upload.file = file;
   sayOfFile(false);
   $("doubts").hidden = true;
   const { signal } = upload.stop = new AbortController();
@@ -102,6 +103,7 @@ function outcome({ sentences, from_memory: known = 0, terms = 0, left = "", leas
 }
 
 $("file").addEventListener("change", () => { if ($("file").files.length) translateDocument($("file").files[0]); });
+$("mark-doubtful").addEventListener("change", () => { if (upload.file) translateDocument(upload.file); });
 $("file").addEventListener("click", () => { $("file").value = ""; }); // so that the same file can be chosen again
 $("stop").addEventListener("click", stopDocument);
 addEventListener("pagehide", stopDocument);

@@ -121,9 +121,7 @@ async function translate() {
   const missing = state.sentences.flatMap(({ hypotheses: [best] }) => best.terms ?? []).filter(({ used }) => !used);
   const canChoose = state.sentences.some(({ hypotheses: [best] }) => best.segments);
   const lacks = [...new Set(missing.map(({ source, targets }) => `“${targets[0]}” for “${source}”`))].join(", ");
-  const doubts = [...new Set(state.sentences.flatMap(sentence => doubtsOf(sentence)))];
-  say(lacks ? `Missing terms of the glossary: ${lacks}.` : doubts.length ? `Check the marked text: ${whyDoubtful(doubts)}.`
-    : canChoose ? "Click a word of the translation to choose another." : "", Boolean(lacks));
+  say(lacks ? `Missing terms of the glossary: ${lacks}.` : doubtsInWords() || (canChoose ? "Click a word of the translation to choose another." : ""), Boolean(lacks));
   shown(() => warnOfLanguage(source, request.signal));
   $("timing").textContent = `${Math.round(performance.now() - started)} ms`;
   draw();
@@ -197,12 +195,19 @@ function termsOf({ text, segments, terms = [] }) {
   });
 }
 
-const DOUBTS = { terms: "terms of the glossary do not fit", "missing terms": "terms of the glossary are missing", "missing numbers": "numbers are missing", "one or two words": "one or two words have no context" };
+const DOUBTS = { terms: "terms of the glossary do not fit", "missing terms": "terms of the glossary are missing", "missing numbers": "numbers are missing", "much shorter": "much may be missing", "one or two words": "one or two words have no context" };
 // Why a translation is doubtful whatever its confidence. As in documents, one or two words are.
 function doubtsOf({ source, hypotheses, chosen }) {
   const { doubts = [], origin, confidence } = hypotheses[chosen], hasWords = state.languages.get(state.pair.source_lang)?.spaces;
   const isShort = hasWords && !origin && confidence != null && source.trim().split(/\s+/).length < 3 && /\p{L}/u.test(source);
   return isShort ? [...doubts, "one or two words"] : doubts;
+}
+// Which sentences are doubtful, and why, if there is more to say than that their confidence is low.
+function doubtsInWords() {
+  const doubts = state.sentences.flatMap(doubtsOf);
+  const counts = [...new Set(doubts)].map(doubt => `${DOUBTS[doubt]} in ${doubts.filter(each => each === doubt).length}`);
+  const isMarked = state.sentences.some(sentence => doubtsOf(sentence).length || sentence.hypotheses[sentence.chosen].confidence < DOUBTFUL);
+  return isMarked ? `Check the marked sentences first${counts.length ? `: ${counts.join(", ")}` : ""}.` : "";
 }
 const whyDoubtful = doubts => doubts.map(doubt => DOUBTS[doubt] ?? doubt).join(", ");
 const nameFor = code => state.languages.get(code)?.name ?? code;
