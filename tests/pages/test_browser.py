@@ -473,6 +473,20 @@ def test_a_person_searches_among_many_languages(browser: Any, tmp_path: Path) ->
         page.wait_for_selector("text=Download a.deu_Latn.txt")
 
 
+def test_a_page_says_why_text_is_doubtful_and_that_it_is_in_another_language(browser: Any, tmp_path: Path) -> None:
+    path = saved(eloquent_checkpoint(2), tmp_path / "model.safetensors")
+    with serving(path, "--device=cpu", "--no-protect") as server, opened(browser, server.address) as page:
+        page.fill("#source", "some words of 1984")
+        page.wait_for_selector("text=Check the marked sentences first: numbers are missing in 1.")
+        assert page.is_visible("#translation .in-doubt")
+        for text, said in (
+            ("Der Mann fährt mit dem Fahrrad auf dem Gehweg.", "This text seems to be German, not English."),
+            ("Un homme fait du vélo sur le trottoir de la rue.", "This text does not seem to be English."),
+        ):
+            page.fill("#source", text)
+            page.wait_for_selector(f"text={said}")
+
+
 def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
     path = saved(eloquent_checkpoint(2), tmp_path / "model.safetensors")
     (tmp_path / "terms.tsv").write_text("words\tpieces\n")

@@ -133,7 +133,7 @@ async function warnOfLanguage(source, signal) {
   if (!chosen?.identified || source.trim().length < LEAST_IDENTIFIED) return;
   const { detected: [{ language, probability }] } = await call("/detect", { source }, signal); // the likeliest of this server
   if (language !== chosen.code && probability > 0.8) say(`This text seems to be ${nameFor(language)}, not ${chosen.name}.`, true);
-  if (language === chosen.code && probability < 0.2) say(`This text does not seem to be ${chosen.name}.`, true);
+  if (probability < 0.2) say(`This text does not seem to be ${chosen.name}.`, true);
 }
 
 // Shows no translation, because that of another text would be wrong.
