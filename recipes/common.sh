@@ -28,19 +28,19 @@ run() {
 # a training that was interrupted, and if text of --train has changed: a file, or the files of a PREFIX in the languages
 # `source` and `target`, or `codes`.
 unless_there() {
-    local command="${*:2}" recorded made=$1 is_begun=''
+    local command="${*:2}" recorded product=$1 is_begun=''
     command=${command//"$run_dir"/RUN}
     command=${command//"$PWD/"/}
     command=$(sed -E 's/ --(workers|gpus|device|device-tokens)[ =][^ ]+//g' <<< "$command")
     if [[ $command == *"nmt train "* ]]; then
-        made=$(dirname "$1")
-        ! compgen -G "$made/state-*" > /dev/null || is_begun=yes
+        product=$(dirname "$1")
+        ! compgen -G "$product/state-*" > /dev/null || is_begun=yes
     fi
     if [ -e "$1" ] || [ $is_begun ]; then
         recorded=$(cat "$1.made-from" 2> /dev/null || echo "$command")
         [ "$recorded" = "$command" ] ||
             fail "$1 was made by '$recorded', but the command is now '$command'; set RUN to another folder," \
-                "or delete $made and what was made from it"
+                "or delete $product and what was made from it"
     fi
     if [ ! -e "$1" ]; then
         mkdir -p "$(dirname "$1")"

@@ -376,9 +376,7 @@ def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> bool:
     if from_files and output not in ("", files.STDIO) and files.is_replaceable(output):
         return True
     if options.needs_shards:
-        missing = next((path for path in inputs if path != files.STDIO and not os.path.exists(path)), None)
-        if missing:
-            raise NmtError(f"{missing} does not exist; check the path")
+        check_inputs(inputs)
         raise NmtError(f"{options.needs_shards} needs files as input and as --output; give the names of files")
     end_as_usual()
     return False

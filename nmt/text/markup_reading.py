@@ -74,7 +74,6 @@ _CODE = rf"{_PROGRAM}|\{{\{{[^{{}}<>]{{0,999}}\}}\}}|\{{%[^{{}}<>]{{0,999}}?%\}}
 _VALUE = (
     "|".join(rf"{q}[^{q}<{{]*+(?:(?:{_CODE}|[<{{])[^{q}<{{]*+)*+(?:{q}|\Z)" for q in "\"'") + r"""|[^\s>"'][^\s>]*+"""
 )
-_SPECIAL = re.compile("[&<>\"']")
 _CODE_OR_SPECIAL = re.compile(f"({_CODE})|[&<>\"']", re.DOTALL | re.ASCII)
 _ATTRIBUTE = rf"[^\s>/][^\s>/=]*+(?:\s*+=\s*+(?:{_VALUE}))?"
 _ATTRIBUTE_OR_PROGRAM = re.compile(f"{_PROGRAM}|{_ATTRIBUTE}", re.DOTALL | re.ASCII)
@@ -226,8 +225,7 @@ def with_attributes(
             name, equals, old_value = re.split(r"(\s*=\s*|\Z)", match[0], maxsplit=1)
             value = new.pop(name.lower(), None)
             quote = old_value[0] if old_value.startswith(("'", '"')) else '"'
-            codes = {unescape(code[1]): code[1] for code in _CODE_OR_SPECIAL.finditer(old_value) if code[1]}
-            return match[0] if value is None else f"{name}{equals or '='}{quote}{_escaped(value, codes)}{quote}"
+            return match[0] if value is None else f"{name}{equals or '='}{quote}{_escaped(value, old_value)}{quote}"
 
         start, stop = tag.span("attributes")
         attributes = _ATTRIBUTE_OR_PROGRAM.sub(changed, tag["attributes"]) if new else tag["attributes"]
@@ -247,13 +245,10 @@ def with_attributes(
         yield token
 
 
-def _escaped(value: str, codes: Mapping[str, str]) -> str:
-    """Returns a value as an attribute writes it. Code of programs and templates is written as in the source."""
-
-    def spelt(match: re.Match[str]) -> str:
-        return codes.get(match[0]) or _SPECIAL.sub(lambda special: escape(special[0]), match[0])
-
-    return _CODE_OR_SPECIAL.sub(spelt, value)
+def _escaped(value: str, old_value: str) -> str:
+    """Returns a value as an attribute writes it. Code of programs and templates is written as in the old value."""
+    codes = {unescape(code[1]): code[1] for code in _CODE_OR_SPECIAL.finditer(old_value) if code[1]}
+    return _CODE_OR_SPECIAL.sub(lambda match: codes.get(match[0]) or escape(match[0]), value)
 
 
 def _attributes(text: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 // The document on the page of nmt serve: it is uploaded, translated, and then in the memory of the page.
 const POLL_MS = 500, LOST_MS = 5 * 60_000; // between questions, and until a server that does not answer is given up
 const KINDS = { docx: "Word", html: "HTML", md: "Markdown", txt: "plain text", srt: "subtitles", po: "PO", xlf: "XLIFF", json: "JSON" };
-const upload = { stop: null, id: null, address: null, most: 0, documents: [] };
+const upload = { stop: null, id: null, address: null, file: null, most: 0, documents: [] };
 
 function sayOfFile(isError, ...message) {
   $("file-status").replaceChildren(...message);
@@ -92,7 +92,7 @@ async function download(id, signal) {
 
 // Says what a document became, and lists its doubtful sentences.
 function outcome({ sentences, from_memory: known = 0, terms = 0, left = "", least_confident: ranked = [] }) {
-  const doubtful = ranked.filter(({ confidence, doubts = [] }) => doubts.length || confidence < DOUBTFUL);
+  const doubtful = ranked.filter(({ confidence, doubts = [] }) => isDoubtful(confidence, doubts));
   $("doubts").hidden = !doubtful.length;
   $("doubts").querySelector("ol").replaceChildren(...doubtful.map(({ source, target, confidence, doubts = [] }) => make("li", {},
     make("bdi", { textContent: source }), make("br"), make("bdi", { className: "in-doubt", textContent: target }),

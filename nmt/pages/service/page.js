@@ -206,9 +206,10 @@ function doubtsOf({ source, hypotheses, chosen }) {
 function doubtsInWords() {
   const doubts = state.sentences.flatMap(doubtsOf);
   const counts = [...new Set(doubts)].map(doubt => `${DOUBTS[doubt]} in ${doubts.filter(each => each === doubt).length}`);
-  const isMarked = state.sentences.some(sentence => doubtsOf(sentence).length || sentence.hypotheses[sentence.chosen].confidence < DOUBTFUL);
+  const isMarked = state.sentences.some(sentence => isDoubtful(sentence.hypotheses[sentence.chosen].confidence, doubtsOf(sentence)));
   return isMarked ? `Check the marked sentences first${counts.length ? `: ${counts.join(", ")}` : ""}.` : "";
 }
+const isDoubtful = (confidence, doubts) => doubts.length > 0 || confidence < DOUBTFUL; // there may be no confidence
 const whyDoubtful = doubts => doubts.map(doubt => DOUBTS[doubt] ?? doubt).join(", ");
 const nameFor = code => state.languages.get(code)?.name ?? code;
 const spacesBefore = segment => segment.slice(0, segment.length - segment.trimStart().length);
@@ -221,7 +222,7 @@ function draw() {
   place.replaceChildren(state.sentences.length ? "" : state.text);
   for (const sentence of state.sentences) {
     const shownSentence = sentence.element = drawSentence(sentence), { confidence } = sentence.hypotheses[sentence.chosen], doubts = doubtsOf(sentence);
-    if (doubts.length || confidence < DOUBTFUL) { // there may be no confidence
+    if (isDoubtful(confidence, doubts)) {
       shownSentence.classList.add("in-doubt");
       shownSentence.title = doubts.length ? `Check this sentence: ${whyDoubtful(doubts)}` : `Probably not a good translation: confidence ${percent(confidence)}`;
     }
