@@ -81,7 +81,11 @@ def generate(
         columns = [[path, *files.by_flag.values()] for path in files.input]
         source = Files(columns, ("--input", *files.by_flag), units, context)
         job = setup.job(files.output_format, offers=maker.offers, alignments=files.html)
-        if files.output_format != "text" and not job.calibrations:
+        if any(setup.direction) or files.input_format != "jsonl":
+            is_calibrated = str(setup.text.resolved(setup.direction)) in job.calibrations
+        else:  # lines may name their directions
+            is_calibrated = bool(job.calibrations)
+        if files.output_format != "text" and not is_calibrated:
             console.info(f"translations have no confidence: {how_to_calibrate(job.models)}")
         settings = setup.settings | {flag_name(name): getattr(files, name) for name in _FORMS}
 

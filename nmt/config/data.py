@@ -285,8 +285,8 @@ class DataConfig(Config, panel="Corpus"):
     )
     subword_sample: Count = subwords_option(
         500_000,
-        "Lines of each language in the sample that trains the subword model. unigram and wordpiece take about 20 bytes "
-        "of RAM for each character of it, bpe 3.",
+        "Lines for each language in the sample that trains the subword model; a file has a share by its number of "
+        "lines. unigram and wordpiece take about 20 bytes of RAM for each character of it, bpe 3.",
     )
     subword_dropout: Probability = sampling_option(
         0.0, "BPE-dropout (Provilkov et al. 2020): probability of dropping a merge, such as 0.1."

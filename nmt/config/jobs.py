@@ -18,7 +18,7 @@ workers_option = partial(
 glossary_option = partial(
     option,
     help="File of terms that translations get, one a line: source term, tab, target term. Other forms of the "
-    "target term, any of which will do, follow after tabs.",
+    "target term follow after tabs; any of them will do. With --glossary-mode learnt, the model reads the first one.",
 )
 memory_option = partial(
     option,

@@ -54,22 +54,23 @@ class Sentences:
         sentence = sentence._replace(line=0, start=0, has_elements=has_elements)
         return sentence._replace(matches=(), similar="", terms=(), entry=None)
 
-    def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> str:
+    def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> Translation:
         """Keeps the translation of a distinct sentence, and its matches, for `written`. Returns what it writes."""
         options, text = self._options, unprotected(sentence.text, sentence.protected)
-        if translation.origin == "model":  # which has too little context for one or two words, and ends all sentences
+        is_by_model = translation.origin == "model"
+        if is_by_model:  # which has too little context for one or two words, and ends all sentences
             is_short = len(text.split()) <= 2 and has_letters(text) and has_spaces(options.source_lang)
             doubts = (*translation.doubts, "one or two words") if is_short and options.doubtful else translation.doubts
             new = translation.text
             if not is_among(options.source_lang, WITHOUT_FULL_STOPS):
                 new = without_added_stop(sentence.text, new, options.target_lang)
             translation = translation._replace(text=new, doubts=doubts)
-        if options.doubtful_stays and translation.is_doubtful(options.doubtful):
+        if options.doubtful_stays and is_by_model and translation.is_doubtful(options.doubtful):
             words = [(len(sentence.tags) + i, i) for i in range(len(RAW_WORD.findall(sentence.text)))]
             translation = translation._replace(text=sentence.text, alignment=words)
         alignment = np.array(translation.alignment or (), np.int32).tobytes()
         self._translations[sentence] = translation._replace(alignment=None, pieces=[], log_probs=[]), alignment, matches
-        return translation.text
+        return translation
 
     def written(self, document: Document) -> tuple[bytes, list[tuple[Sentence, Translation]]]:
         """Returns the file of a document with the translations, and its sentences with theirs."""

@@ -270,8 +270,8 @@ class BeamSearch:
         if any(wanted.constraints for wanted in required):
             if groups > 1:
                 raise NmtError(
-                    f"constraints and glossaries work with a single group of hypotheses, but --beam-groups is "
-                    f"{groups}; set it to 1 or leave them out"
+                    f"constraints work with a single group of hypotheses, but --beam-groups is {groups}; set it to 1 "
+                    f"or leave them out"
                 )
             possible = [within(*pair) for pair in zip(required, rules.ends_B.tolist(), strict=True)]
             is_constrained = [bool(wanted.constraints) for wanted in possible]

@@ -81,9 +81,7 @@ def sample(step: Step, caches: Caches, batch: SearchBatch) -> list[list[TokenHyp
     that is returned is that before these changes.
     """
     if any(wanted.constraints for wanted in batch.required):
-        raise NmtError(
-            "constraints and glossaries work with beam search only, but --sample was given; leave out one of them"
-        )
+        raise NmtError("constraints work with beam search only, but --sample was given; leave out one of them")
     device, size = batch.max_lengths_B.device, (len(batch.required), batch.config.samples)
     samples = _Samples(
         Rules.of(batch),

@@ -176,7 +176,8 @@ class DocumentStore:
         glossary, memories = self._catalog.glossary(fields.glossary), self._catalog.memory(fields.memory, path)
         source_lang, target_lang = path[0].codec.config.source_lang, path[-1].codec.config.target_lang
         search = fitted(search_config({}, self._service.config), path)
-        if fields.doubtful and not (len(path) == 1 and valid_for(self._service.engine, search, path[0].calibrations)):
+        calibrated = valid_for(self._service.engine, search, path[0].calibrations) if len(path) == 1 else {}
+        if fields.doubtful and str(path[0].codec.direction) not in calibrated:
             missing = f"doubtful needs the confidence of translations, which {model_names(path)} does not give"
             raise NmtError(f"{missing}; leave it out, or ask the person who runs the server for a calibrated model")
         maker = self._service.maker(path, "sentence", memories, glossary)
@@ -211,8 +212,7 @@ class DocumentStore:
                 continue
             for sentence, unit, ((best, *_),) in zip(waiting, units, translations, strict=True):
                 (complete,) = unit.sentences
-                text = sentences.set_translation(sentence, best, complete.matches)
-                document.count(complete, best._replace(text=text))
+                document.count(complete, sentences.set_translation(sentence, best, complete.matches))
         content, _ = await self._in_thread(partial(sentences.written, parsed))
         return content
 

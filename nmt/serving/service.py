@@ -28,7 +28,7 @@ from nmt.translate.confidence import valid_for
 from nmt.translate.encoding import EncodedSentence, by_sentence, encode
 from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
-from nmt.translate.units import Cut, Sentence, Translation, Unit, UnitMaker
+from nmt.translate.units import Cut, Doubt, Sentence, Translation, Unit, UnitMaker
 
 _GREEDY = SearchConfig(beam=1)
 # Characters of texts that take less time than a thread needs to begin, and what counts for each text besides.
@@ -222,8 +222,10 @@ class Service:
     ) -> list[list[list[Translation]]]:
         """Returns the translations of each sentence of units by the last model, best first."""
         translations: list[list[list[Translation]]] = []
+        first_doubts: list[list[tuple[Doubt, ...]]] = []
         for model in path:
             if translations:  # of the first model, which the second one translates
+                first_doubts = [[best.doubts for best, *_ in ranked] for ranked in translations]
                 units = [
                     self._intermediate(unit, [best.text for best, *_ in ranked], model.codec.direction)
                     for unit, ranked in zip(units, translations, strict=True)
@@ -249,6 +251,9 @@ class Service:
             ranked = zip(encoded, await self.scheduler.run(items), strict=True)
             together = partial(by_sentence, units, ranked, aligned=options.alignments, calibrations=calibrations)
             translations = await in_thread_if(is_long, together)
+        for unit_doubts, ranked_sentences in zip(first_doubts, translations, strict=False):
+            for doubts, each in zip(unit_doubts, ranked_sentences, strict=True):
+                each[:] = [new._replace(doubts=tuple(dict.fromkeys([*doubts, *new.doubts]))) for new in each]
         return translations
 
     def _intermediate(self, unit: Unit, texts: Sequence[str], direction: Direction) -> Unit:

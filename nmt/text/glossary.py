@@ -4,7 +4,7 @@ import csv
 import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice, product
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -19,15 +19,17 @@ from nmt.text.directions import Direction
 from nmt.text.forms import Endings, are_forms
 from nmt.text.languages import UNSPACED_SCRIPT, base_language, has_spaces
 from nmt.text.subword import UNK
-from nmt.text.terms import EDGES
+from nmt.text.terms import EDGES, ELIDED
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, one_line
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
 _ENDS = ".!?…"
-_ELIDED = re.compile(r"\w{1,5}['’](?=\w{2})")  # articles and prepositions before a vowel, as in French and Italian
 _BEGINNING = rf"(?:^|[{_ENDS}]\W*\s)\W*"  # what stands before the first word of a sentence
 _UMLAUTS = str.maketrans("äöüÄÖÜ", "aouAOU")
 _WORD = re.compile(r"\w+")  # in this package, with the vowel signs of scripts such as Devanagari
+_BREAKABLE = str.maketrans("\u00a0\u202f", "  ")
+# Several terms that a translation lacks are put into it in so many combinations of their forms, at most.
+_MOST_COMBINATIONS = 12
 # Start and end of a term in a line, the term, and whether the line differs from it only in its first, capital letter.
 _TermSpan = tuple[int, int, str, bool]
 
@@ -73,14 +75,15 @@ class TermPlace(NamedTuple):
 def with_terms(
     translation: str, places: Sequence[TermPlace], alignment: Sequence[AlignedWords]
 ) -> Iterator[tuple[str, list[AlignedWords]]]:
-    """Yields a translation with the first forms of terms, with the second ones, and so on, and its alignments.
+    """Yields a translation with each combination of the forms of terms, and its alignments. There may be too many.
 
     Marks around the words whose place a term takes stay.
     """
     kept = [(i, j) for i, j in alignment if not any(j in place.target for place in places)]
-    for form in range(max((len(place.term.forms) for place in places), default=0)):
+    choices = product(*(range(len(place.term.forms)) for place in places)) if places else ()
+    for choice in islice(choices, _MOST_COMBINATIONS):
         words = RAW_WORD.findall(translation)
-        for term, _, target in places:
+        for (term, _, target), form in zip(places, choice, strict=True):
             if target:
                 written = " ".join(filter(None, (words[j] for j in target)))
                 begins = bool(re.search(rf"{_BEGINNING}$", "".join(f"{word} " for word in words[: target.start])))
@@ -110,9 +113,9 @@ def _in_place_of(written: str, term: TermOccurrence, form: int, *, begins: bool)
     """
     replaced = written.strip(EDGES) or written
     forms = (term.at_beginning if begins and replaced[:1].isupper() else ()) or term.forms
-    new = forms[form % len(forms)]
+    new = forms[form]
     begins_with_vowel = unicodedata.normalize("NFD", new[:1])[:1].lower() in ("a", "e", "i", "o", "u", "y", "h")
-    if begins_with_vowel and (elided := _ELIDED.match(replaced)):
+    if begins_with_vowel and (elided := ELIDED.match(replaced)):
         new = elided[0] + new  # l'école and l'université
     return written.replace(replaced, new)
 
@@ -164,7 +167,8 @@ class Glossary:
 
     def entry(self, text: str, direction: Direction) -> str | None:
         """Returns the translation of a text that is a term as a whole, which may have a capital letter in its place."""
-        line, lower = one_line(text), one_line(text[:1].lower() + text[1:])
+        line = one_line(text).translate(_BREAKABLE)
+        lower = line[:1].lower() + line[1:]
         forms = self.terms.get(line) or [capitalized(form, direction.target) for form in self.terms.get(lower, ())]
         return forms[0] if forms and (line in self.terms or lower.islower()) else None
 
@@ -173,17 +177,18 @@ class Glossary:
     ) -> list[TermOccurrence]:
         """Returns the terms in a source line. Where terms overlap, only the longest counts.
 
-        A term in lower case may begin a sentence with a capital letter. With `endings`, a term may also be in capitals.
-        Its forms may then have them, too.
+        A term in lower case may begin a sentence with a capital letter. With `endings`, it may also be in capitals, or
+        in a heading whose words begin with them. Its forms may then have capitals, too.
 
         Args:
             endings: that the words of the source language exchange. Words with other endings are found, too.
         """
         spaces = has_spaces(direction.source)
-        normal = one_line(line)
+        normal = one_line(line).translate(_BREAKABLE)
+        starts = _sentence_starts(normal)
         occurrences = [
-            *self._occurrences(normal, spaces),
-            *(self._inflected(normal, endings, direction.source) if endings else ()),
+            *self._occurrences(normal, starts, spaces),
+            *(self._inflected(normal, starts, endings, direction.source) if endings else ()),
         ]
         longest, is_taken = list[_TermSpan](), bytearray(len(normal))
         for occurrence in sorted(occurrences, key=lambda span: span[0] - span[1]):
@@ -201,48 +206,57 @@ class Glossary:
             terms.append(TermOccurrence(start, stop, forms, tuple(capitalized(form, lang) for form in forms)))
         return terms
 
-    def _inflected(self, text: str, endings: Collection[Endings], lang: str) -> Iterator[_TermSpan]:
+    def _inflected(
+        self, text: str, starts: Collection[int], endings: Collection[Endings], lang: str
+    ) -> Iterator[_TermSpan]:
         """Yields start, end and term of each occurrence with other endings. None differs only in a capital letter.
 
         Nouns of German may also have an umlaut, as in `Fahrräder`.
         """
         may_have_umlaut = base_language(lang) == "de"
 
-        def are_same(word: str, part: str) -> bool:
+        def are_same(start: int, stop: int, part: str) -> bool:
+            word = text[start:stop]
             if may_have_umlaut and word[:1].isupper() and part[:1].isupper():
                 word, part = word.translate(_UMLAUTS), part.translate(_UMLAUTS)
-            has_capitals = part.islower() or word.isupper() or word[:3] == part[:3]
-            return has_capitals and are_forms(word, part, endings)
+            may_be_lower = start in starts or is_title
+            has_case = word[:3] == part[:3] or word.isupper() or (may_be_lower and part.islower())
+            return has_case and are_forms(word, part, endings)
 
         words = [word.span() for word in _WORD.finditer(text)]
+        long_words = [text[start] for start, stop in words if stop - start > 3]
+        is_title = len(long_words) > 1 and all(map(str.isupper, long_words))
         for first, (start, stop) in enumerate(words):
             for term, parts, gaps in self._by_beginning.get(_beginning(text[start:stop]), ()):
                 spans = words[first : first + len(parts)]
                 begin, end = start - len(gaps[0]), spans[-1][1] + len(gaps[-1])
                 edges = [max(begin, 0), *chain(*spans), end]
                 between = [text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
-                if between == gaps and all(
-                    are_same(text[a:b], part) for (a, b), part in zip(spans, parts, strict=True)
-                ):
+                if between == gaps and all(are_same(*span, part) for span, part in zip(spans, parts, strict=True)):
                     yield begin, end, term, False
 
-    def _occurrences(self, text: str, spaces: bool) -> Iterator[_TermSpan]:
+    def _occurrences(self, text: str, starts: Collection[int], spaces: bool) -> Iterator[_TermSpan]:
         """Yields start, end and term of each occurrence, and whether only a capital letter differs from the term."""
 
         def is_within_word(i: int) -> bool:  # marks above and below letters belong to them
             return 0 < i < len(text) and all(unicodedata.category(c)[0] in "LMN" for c in text[i - 1 : i + 1])
 
         cuts = [i for i in range(len(text) + 1) if not (spaces and is_within_word(i))]
-        ends, gaps = set(cuts), re.finditer(r"^\W*|\W+", text)
-        sentences = {gap.end() for gap in gaps if gap.start() == 0 or set(_ENDS) & set(gap[0].rpartition(" ")[0])}
+        ends = set(cuts)
         for start in cuts:
             for end in (start + length for length in self._lengths if start + length in ends):
                 written = text[start:end]
                 lower = written[0].lower() + written[1:]
                 if written in self.terms:
                     yield start, end, written, False
-                elif start in sentences and lower in self.terms and lower.islower():
+                elif start in starts and lower in self.terms and lower.islower():
                     yield start, end, lower, True
+
+
+def _sentence_starts(text: str) -> set[int]:
+    """Returns where the first words of the sentences of a text begin."""
+    gaps = re.finditer(r"^\W*|\W+", text)
+    return {gap.end() for gap in gaps if gap.start() == 0 or set(_ENDS) & set(gap[0].rpartition(" ")[0])}
 
 
 def _beginning(word: str) -> str:

@@ -18,8 +18,8 @@ EDGES = "\"'“”„‚‘’«»‹›()[]{}.,;:!?…。、،؟¿¡\u00a0\u202
 _MOST_TERMS, _WRONG = 3, 0.05
 # This share of the translations of one word stands in the base form, so that a model learns to inflect.
 _BASES = 0.5
-# Of at most two letters, and the rest has three, so that it is none of the endings in it's, we're and I'll.
-_ELIDED = re.compile(r"^\w{1,2}['’](?=\w{3})")
+# An article or preposition before a vowel, as in French and Italian, and none of the English it's, we're, we've, we'll.
+ELIDED = re.compile(r"\w{1,5}['’](?=\w{2})(?!(?:re|ve|ll)\b)")
 
 
 class Term(NamedTuple):
@@ -67,7 +67,8 @@ def without_elision(phrase: str, words: Container[str]) -> str:
     Args:
         words: those of the language, in lower case; the rest of the phrase begins with one of them.
     """
-    rest = _ELIDED.sub("", phrase)
+    elided = ELIDED.match(phrase)
+    rest = phrase[elided.end() :] if elided else phrase
     return rest if rest.split(" ")[0].lower() in words else phrase
 
 

@@ -31,7 +31,7 @@ from nmt.translate.units import Translation
 # Options of search that CTranslate2 has too.
 _SUPPORTED = {
     "beam", "alpha", "max_length_offset", "n_best", "max_source_length", "batch_tokens", "min_length",
-    "no_repeat_ngram", "alignments", "mbr", "seed",
+    "no_repeat_ngram", "alignments", "mbr", "seed", "glossary_mode", "glossary_fallback",
 }  # fmt: skip
 # Most tokens in a batch of pairs that are scored.
 _SCORED_TOKENS = 4096
@@ -85,8 +85,7 @@ class CTranslate2Engine:
         if wrong:
             raise NmtError(f"--engine ctranslate2 does not support {flag_name(wrong[0])}; use --engine pytorch")
         if sentence.required.constraints:
-            problem = "constraints, nor glossaries for languages without spaces"
-            raise NmtError(f"--engine ctranslate2 does not support {problem}; use --engine pytorch")
+            raise NmtError("--engine ctranslate2 does not support constraints; use --engine pytorch")
         if sentence.width > self._longest:
             raise NmtError(
                 f"{sentence.place} has a part of {sentence.width} positions, but the exported model of {self.path} has "

@@ -116,9 +116,10 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
     for (key, unit, sentence, lowers), ids in zip(keyed, all_ids, strict=True):
         place = unit.place or f"line {key.unit}"
         is_blank_text = len(ids) == codec.tags_before(ids)
-        terms = sentence.terms
+        before = len(sentence.raw) - len(sentence.text)  # the tags
+        terms = tuple(t._replace(start=before + t.start, stop=before + t.stop) for t in sentence.terms)
         lowered = unit.direction.target if lowers else None
-        marked = _with_terms(codec, sentence, ids, terms, lowered) if terms and mode != "strict" else ids
+        marked = _with_terms(codec, sentence.raw, ids, terms, lowered) if terms and mode != "strict" else ids
         if terms and len(marked) > longest:
             advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
@@ -133,7 +134,7 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
             ids = with_context if len(with_context) <= longest else ids
         terms = () if mode == "learnt" else terms
         constraints = unit.alternatives
-        if sentence.tags or constraints:
+        if constraints:
             constraints, terms = [*constraints, *(term.forms for term in terms)], ()
         required, given = required_of(codec, unit.prefix, constraints, unit.direction.target, lowers=lowers)
         parts = [] if is_blank_text and required == Required() else parts_of_long(codec, ids, unit.direction, longest)
@@ -160,18 +161,16 @@ def _glossary_mode(codec: TextCodec, search: SearchConfig) -> Literal["learnt", 
 
 
 def _with_terms(
-    codec: TextCodec, sentence: Sentence, ids: Sequence[int], terms: Sequence[TermOccurrence], lowered: str | None
+    codec: TextCodec, raw: str, ids: Sequence[int], terms: Sequence[TermOccurrence], lowered: str | None
 ) -> list[int]:
     """Returns the ids of a sentence with the first form of each term behind it.
 
     Args:
+        raw: its text with the tags before it.
         lowered: the target language of a sentence that the model gets in lower case.
     """
-    line, tags = one_line(sentence.text), "".join(f"{tag} " for tag in sentence.tags)
     forms = [(term, lower(term.forms[0], lowered) if lowered else term.forms[0]) for term in terms]
-    return codec.with_terms(
-        tags + line, ids, [Term(len(tags) + t.start, len(tags) + t.stop, form) for t, form in forms]
-    )
+    return codec.with_terms(one_line(raw), ids, [Term(term.start, term.stop, form) for term, form in forms])
 
 
 def required_of(
@@ -282,20 +281,24 @@ def by_sentence(
                 ranked = _from_parts(unit, sentence, parts[n, i], aligned=aligned)
             else:
                 ranked = [_without_model(unit, sentence, aligned=aligned)]
-            ranked = [
-                each._replace(doubts=(*each.doubts, *_doubts(sentence.text, each.text, unit.direction)))
-                if each.origin == "model"
-                else each
-                for each in ranked
-            ]
             if calibration:
-                ranked = [
-                    each._replace(confidence=calibration.of(sentence.text, each.without_terms or each))
-                    for each in ranked
-                ]
-            ranked_sentences.append(ranked)
+                plain = [each.without_terms or each for each in ranked]
+                confidences = [calibration.of(sentence.text, each) for each in plain]
+                ranked = [each._replace(confidence=value) for each, value in zip(ranked, confidences, strict=True)]
+            ranked_sentences.append(
+                [_checked(each, sentence, unit.direction)._replace(without_terms=None) for each in ranked]
+            )
         results.append(ranked_sentences)
     return results
+
+
+def _checked(translation: Translation, sentence: Sentence, direction: Direction) -> Translation:
+    """Returns a translation with what it lacks, if it is by a model."""
+    if translation.origin != "model":
+        return translation
+    unmet = translation.unmet or not has_terms(sentence.terms, translation.text)
+    doubts = (*translation.doubts, *_doubts(sentence.text, translation.text, direction))
+    return translation._replace(unmet=unmet, doubts=doubts)
 
 
 def _doubts(source: str, translation: str, direction: Direction) -> Iterator[Doubt]:

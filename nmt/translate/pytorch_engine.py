@@ -258,12 +258,14 @@ class PyTorchEngine:
         return caches, batch
 
     def _shortlist(self, sentences: Sequence[EncodedSentence], vocabulary_map: "VocabularyMap") -> Shortlist:
-        """Returns the candidates of sentences: those of the map, and what their translations must contain."""
+        """Returns the candidates of sentences: those of the map, and what their translations must or may contain."""
         allowed_BV = torch.from_numpy(vocabulary_map.candidates([s.ids.tolist() for s in sentences]))
         for allowed_V, sentence in zip(allowed_BV, sentences, strict=True):
             phrases = chain.from_iterable(sentence.required.constraints)
             given = self.codec.given(sentence.direction)
             allowed_V[[*given, *sentence.required.prefix, *chain.from_iterable(phrases)]] = True
+            if self.codec.config.marks:  # terms and translations of similar sentences are in the source
+                allowed_V[sentence.ids] = True
         ids_V = allowed_BV.any(0).nonzero()[:, 0]
         ids_V, allowed_BV = ids_V.to(self.runtime.device), allowed_BV[:, ids_V].to(self.runtime.device)
         outputs = tuple(model.output_layer(ids_V) for model in self.models)

@@ -80,7 +80,7 @@ class Setup:
         calibrations = {}
         if confidence or output != "text":
             calibrations = valid_for(self.engine, search, read_calibrations(self.models))
-        if confidence and not calibrations:
+        if confidence and str(self.text.resolved(self.direction)) not in calibrations:
             raise NmtError(f"--doubtful needs the confidence of translations, but {how_to_calibrate(self.models)}")
         return TranslationJob(self.models, self.runtime, search, output, offers, calibrations, engine=self.engine)
 

@@ -307,7 +307,7 @@ class UnitMaker:
             if self.cut == "sentence" and spans:
                 spans = sentence_spans(plain, direction.source, protected)
             if len(spans) > 1 == len(parts) and unit.known(entire := self._looked_up(whole, direction, is_whole=True)):
-                sentences.append(entire)
+                sentences.append(entire._replace(terms=tuple(self.terms_in(entire, direction))))
                 continue
             for start, stop in spans:
                 words, inner = within(protected, start, stop), has_elements(begin + start, begin + stop)
@@ -324,11 +324,12 @@ class UnitMaker:
         """Returns the sentence with what the glossary and the memories have of it.
 
         Args:
-            is_whole: whether it is a line of several sentences, for which similar ones are not needed.
+            is_whole: whether it is a line of several sentences, for which terms and similar ones are not needed.
         """
         if self.glossary:
             entry = self.glossary.entry(masked(sentence.text, sentence.protected), direction)
-            sentence = sentence._replace(terms=tuple(self.terms_in(sentence, direction)), entry=entry)
+            terms = () if is_whole else tuple(self.terms_in(sentence, direction))
+            sentence = sentence._replace(terms=terms, entry=entry)
         if not self.memories:
             return sentence
         languages = direction.source, self.target_lang or direction.target

@@ -122,6 +122,17 @@ def rewritten(content: str, form: str, texts: dict[str, str], **options: float) 
     return data.decode()
 
 
+def test_a_translation_of_a_memory_is_written_although_it_lacks_a_term() -> None:
+    maker = UnitMaker(small_codec().config, Protected(), cut="sentence")
+    sentences = Sentences(maker, ReadOptions("x.txt", "en", "de", doubtful=0.5, doubtful_stays=True), has_known=True)
+    document = sentences.read(b"A dog runs", "txt", "x.txt")
+    for origin, expected in (("memory", b"Ein Hund rennt"), ("model", b"A dog runs")):
+        (sentence,) = sentences.distinct
+        new = Translation("Ein Hund rennt", 0.0, [], [], unmet=True, origin=origin, confidence=1.0)
+        sentences.set_translation(sentence, new, ())
+        assert sentences.written(document)[0] == expected
+
+
 def test_full_stops_that_the_source_lacks_are_removed() -> None:
     expected = "# Die alten Hunde\n\n| Hund. | Katzen usw. |\n|---|---|\n| der 3. | Der See. |\n\n"
     assert rewritten(TABLE, "md", TRANSLATIONS) == f"{expected}Ein Hund rennt. „Er schläft“\n"

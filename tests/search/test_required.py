@@ -224,8 +224,8 @@ def test_search_for_phrases_stops_after_as_many_hypotheses_as_the_beam_has() -> 
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"sample": True}, "constraints and glossaries work with beam search only, but --sample was given"),
-    ({"beam_groups": 2}, "constraints and glossaries work with a single group of hypotheses, but --beam-groups is 2"),
+    ({"sample": True}, "constraints work with beam search only, but --sample was given"),
+    ({"beam_groups": 2}, "constraints work with a single group of hypotheses, but --beam-groups is 2"),
 ])  # fmt: skip
 def test_searches_that_cannot_hold_phrases(options: dict[str, int], message: str) -> None:
     with pytest.raises(NmtError, match=message):

@@ -74,6 +74,7 @@ ANIMALS = {"cat": "Katze/Katzen", "Polar": "P", "guinea pig": "meerschwein", "pi
     ({".NET": "1", "C++": "2"}, "The.NET and C++11", ["1", "2"]),  # a term may begin and end with other characters
     ({"Apple": "Apple", "apple": "Apfel"}, "Apple", ["Apple"]),
     ({"hund": "dog/Fido"}, "Hund", ["dog/Fido/Dog"]),
+    ({"10 km": "1"}, "ab 10\u00a0km, 10\u202fkm, 10 km", ["1"]),
 ])  # fmt: skip
 def test_whole_words_match(terms: dict[str, str], line: str, forms: list[str]) -> None:
     assert found(terms, line) == forms
@@ -93,6 +94,8 @@ def test_without_spaces_terms_match_anywhere() -> None:
     ("Yahoo!", "Yahoos, Yahoos!", [(8, 15)]),
     ("e-mail word", "two e-mail words", [(4, 16)]),
     ("किताब", "किताबs किताबीs", [(0, 6)]),  # a vowel sign belongs to the word
+    ("apple", "She works at Apple. Apples are fruit", [(20, 26)]),  # capitals only at the beginning of a sentence,
+    ("fill form", "How to Fill Forms", [(7, 17)]),  # or in a heading
 ])  # fmt: skip
 def test_other_forms_of_terms_match(term: str, line: str, places: list[tuple[int, int]]) -> None:
     terms = Glossary({term: ("Wort",)}).occurrences_in(line, Direction("en", "de"), {("", "s")})
@@ -181,6 +184,19 @@ def test_a_term_gets_the_capital_of_a_beginning_sentence(translation: str, targe
     ((text, _),) = with_terms(translation, [TermPlace(term, range(1, 2), target)], [])
     assert text == expected and term.form_in(expected)
     assert not term.form_in("Er fährt Häufig.")
+
+
+def test_terms_have_each_combination_of_their_forms() -> None:
+    glossary = Glossary({"bill": ("Rechnung", "Rechnungen"), "order": ("Auftrag", "Aufträge")})
+    bill, order = glossary.occurrences_in("bill of order", Direction("en", "de"))
+    places = [TermPlace(bill, range(1), range(1)), TermPlace(order, range(2, 3), range(2, 3))]
+    texts = [text for text, _ in with_terms("A zu B", places, [])]
+    assert texts == [f"{a} zu {b}" for a, b in itertools.product(("Rechnung", "Rechnungen"), ("Auftrag", "Aufträge"))]
+
+
+def test_a_contraction_is_no_article() -> None:
+    place = TermPlace(TermOccurrence(0, 3, ("everyone",)), range(1), range(1))
+    assert [text for text, _ in with_terms("we're here", [place], [])] == ["everyone here"]
 
 
 @pytest.mark.parametrize("form, written", [("université", "l'université"), ("lycée", "lycée"), ("hôtel", "l'hôtel")])

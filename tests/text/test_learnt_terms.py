@@ -1,8 +1,10 @@
 """Terms that a model has learnt to read: in the training text, in the forms of words, and in what is translated."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from nmt.checkpoint import load_checkpoint
 from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
+from nmt.search.api import Required
 from nmt.text.codec import TextCodec
 from nmt.text.directions import Direction
 from nmt.text.forms import are_forms, base_forms, endings_of
@@ -22,8 +25,8 @@ from nmt.text.protected import Protected
 from nmt.text.subword import Subword
 from nmt.text.terms import Term, TermSampler
 from nmt.text.text_config import TERM_PIECES
-from nmt.translate.encoding import encode
-from nmt.translate.units import Unit, UnitMaker
+from nmt.translate.encoding import by_sentence, encode
+from nmt.translate.units import Translation, Unit, UnitMaker
 
 DRAW = Random(1)
 NOUNS = ["".join(DRAW.choices("abdefgiklmnoprtuvz", k=7)) for _ in range(128)]
@@ -85,6 +88,27 @@ def test_text_that_contains_the_marks_stays_text(codec: TextCodec) -> None:
     pieces = source_of(codec, line, {"pieces": "word"})
     assert not set(TERM_PIECES) & set(pieces)
     assert codec.source.decode([codec.source.ids(pieces)]) == [f"{line} to"]
+
+
+@pytest.mark.parametrize("mode", ["learnt", "strict"])
+def test_terms_of_a_line_with_tags_are_no_constraints(mode: Literal["learnt", "strict"]) -> None:
+    subword = Subword.train([WORDS] * 5, "bpe", 310, tags=["<bt>"], marks=TERM_PIECES)
+    codec = TextCodec(replace(TEXT_CONFIG, tags=("<bt>",), term_pieces=tuple(TERM_PIECES)), subword, subword)
+    unit = UnitMaker(codec.config, Protected(), glossary=Glossary({"few": ("words",)})).complete(Unit("<bt> a  few to"))
+    (sentence,) = encode(codec, [unit], SearchConfig(glossary_mode=mode))
+    assert sentence.required == Required()
+    assert [term[:2] for term in sentence.terms] == ([(7, 10)] if mode == "strict" else [])
+    pieces = codec.source.pieces(sentence.ids)
+    assert pieces[0] == "<bt>" and pieces[2:4] == (["▁few", "▁to"] if mode == "strict" else ["<term>", "▁few"])
+
+
+def test_missing_terms_are_reported(codec: TextCodec) -> None:
+    maker = UnitMaker(codec.config, Protected(), glossary=Glossary({"few": ("words",)}))
+    units = [maker.complete(Unit("a few"))]
+    encoded = encode(codec, units, SearchConfig())
+    new = [Translation(text, 0.0, [], []) for text in ("um Words", "um words", "ums")]
+    ((ranked,),) = by_sentence(units, zip(encoded, [new], strict=True), aligned=False)
+    assert [each.unmet for each in ranked] == [True, False, True]
 
 
 def test_both_modes_can_be_used_together(codec: TextCodec) -> None:

@@ -2,16 +2,18 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import FP32, generated
+from checkpoints import FP32, generated, saved
 from commands import LANGS, failed, run, train
 from conftest import invented_pairs, write_pairs
 from sacrebleu.metrics import CHRF
 from servers import serving
 
+from nmt.checkpoint import load_checkpoint
 from nmt.checkpoint_format import read_digest
 from nmt.text.words import lacks_numbers
 from nmt.translate.translator import Translator
@@ -214,6 +216,18 @@ def test_doubtful_sentences_of_a_document_are_listed_and_may_stay(model: Path, t
     left = (tmp_path / "new.html").read_text()
     assert f'<mark class="doubtful">{worst}</mark>' in left and third not in left
     assert "--doubtful needs the confidence of translations" in failed(*command, trained / "run" / "best.safetensors")
+
+
+def test_a_calibration_of_another_direction_does_not_count(model: Path, tmp_path: Path) -> None:
+    stored = load_checkpoint(str(model))
+    (calibration,) = stored.provenance["calibrations"]
+    other = stored.provenance | {"calibrations": [calibration | {"direction": "de-en"}]}
+    path = saved(replace(stored, provenance=other), tmp_path / "model.safetensors")
+    (tmp_path / "page.html").write_text(f"<p>{SOURCES[0]}</p>")
+    page = ["translate-file", tmp_path / "page.html", *OPTIONS, "--doubtful=0.5", "--model", path]
+    assert "--doubtful needs the confidence of translations" in failed(*page)
+    done = run("generate", *OPTIONS, "--output-format=tsv", path, stdin=SOURCES[0].encode())
+    assert "translations have no confidence" in done.stderr
 
 
 def test_too_little_text_is_refused(trained: Path, tmp_path: Path) -> None:
