@@ -154,6 +154,11 @@ excluded=(--exclude "$valid" --exclude "$test") given_sets=()
 
 if [ ${#documents[@]} -gt 0 ]; then
     corpus=$run_dir/aligned.tsv scored=(--least-score 0.5)
+    [ ! -e "$corpus.made-from" ] ||
+        changed=$(find "${documents[@]}" -type f -newer "$corpus.made-from" -print -quit)
+    [ -z "${changed:-}" ] ||
+        fail "$changed has changed since $corpus was made from it; set RUN to another folder, or delete $corpus and" \
+            "what was made from it"
     stage align "$corpus" align_documents "${documents[@]}"
 fi
 stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpus" --dest "$run_dir/clean" \

@@ -19,6 +19,7 @@ from nmt.files import digest_of_json
 from nmt.memories.matching import normalised
 from nmt.memories.memory import Memory
 from nmt.text.corpus import parallel_paths, read_lines, read_rows
+from nmt.text.words import is_blank
 
 MOST_REPEATED = 3
 
@@ -63,6 +64,7 @@ def main() -> None:
         limit = sum(1 for _ in read_lines(options.like)) if options.like else len(lines)
         sets = ["-valid"] if options.no_test else ["-test", "-valid"]
         count = len(sets) * options.held_out
+        lines = [line for line in lines if not any(map(is_blank, line))]
         held_out, similar = held_out_pairs([line[0] for line in lines], options.languages[0], count)
     except NmtError as error:
         sys.exit(f"error: {error}")

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt import console
-from nmt.documents.document import ReadOptions, documents_in, format_of, read_document
+from nmt.documents.document import BILINGUAL, ReadOptions, documents_in, format_of, read_document
 from nmt.errors import NmtError, importing
 from nmt.files import identity, read_bytes
 from nmt.text.languages import Identifier, label_of
 from nmt.text.marked import MarkedText
 from nmt.text.protected import PROTECTED, within
 from nmt.text.sentences import sentence_spans
+from nmt.text.words import one_line
 
-_BILINGUAL = ("po", "xliff")  # formats of files that have the translations, too
-_SAMPLE = 20  # sentences, the longest ones, from which the language is identified
+# The longest sentences, from which the language is identified, and how many letters they need for that.
+_SAMPLE, _LEAST_LETTERS = 20, 30
 _MOST_TIMES = 10  # so many times the length of a document is that of its translation
 
 
@@ -28,11 +29,13 @@ class Side(NamedTuple):
         path: the file.
         texts: each sentence, without line breaks and tabs.
         places: the number of its line in plain text, and else of its passage and of the sentence in it: `12.3`.
+        unread: which texts of the document were not read, and why; empty if all were.
     """
 
     path: str
     texts: Sequence[str] = ()
     places: Sequence[str] = ()
+    unread: str = ""
 
 
 def read_sides(paths: tuple[str, str], languages: tuple[str, str], form: str | None) -> tuple[Side, Side]:
@@ -55,19 +58,23 @@ def read_sides(paths: tuple[str, str], languages: tuple[str, str], form: str | N
 def _read(path: str, languages: tuple[str, str], form: str | None) -> Side:
     """Returns a document in the first of two languages."""
     form = form or format_of(path)
+    if form in BILINGUAL:
+        raise NmtError(f"{path} has its translations beside its text; give it to nmt clean or preprocess as --train")
     document = read_document(read_bytes(Path(path), "check the path"), form, ReadOptions(path, *languages, all=True))
     texts, places = list[str](), list[str]()
     for place, line in enumerate((line for unit in document.passages for line in unit.lines), 1):
         sentences = [line] if isinstance(line, str) and form == "txt" else _sentences(line, languages[0])
-        sentences = [" ".join(sentence.split()) for sentence in sentences if sentence.strip()]
+        sentences = [one_line(sentence) for sentence in sentences if sentence.strip()]
         texts += sentences
         places += [f"{place}" if form == "txt" else f"{place}.{i}" for i in range(1, len(sentences) + 1)]
     if not texts:
         raise NmtError(f"{path} has no sentences; give a document with text")
-    if form in _BILINGUAL:
-        raise NmtError(f"{path} has its translations beside its text; give it to nmt clean or preprocess as --train")
     _check_language(path, languages[0], sorted(texts, key=len)[-_SAMPLE:])
-    return Side(path, texts, places)
+    unread = [f"{count:,} {reason}" for reason, count in document.skipped.items()]
+    if document.unreached:
+        passages = console.counted(len(document.unreached), "passage")
+        unread.append(f"{passages} from line {min(document.unreached):,}, because {document.obstacle}")
+    return Side(path, texts, places, ", ".join(unread))
 
 
 def _sentences(passage: str | MarkedText, lang: str) -> list[str]:
@@ -83,14 +90,15 @@ def _sentences(passage: str | MarkedText, lang: str) -> list[str]:
 
 
 def _check_language(path: str, lang: str, texts: Sequence[str]) -> None:
-    """Raises NmtError if no sentence is in the language, but most are in another one."""
+    """Raises NmtError if no sentence is in the language, but most are in another one. Short ones say little."""
     try:
         identifier = Identifier("nmt align")
     except NmtError:  # the package is not installed
         return
-    labels = Counter(identifier.likeliest(text, 1)[0][0] for text in texts)
-    likeliest, count = labels.most_common(1)[0]
-    if label_of(lang) in identifier.known and not labels[label_of(lang)] and 2 * count > len(texts):
+    long_texts = [text for text in texts if sum(map(str.isalpha, text)) >= _LEAST_LETTERS]
+    labels = Counter(identifier.likeliest(text, 1)[0][0] for text in long_texts)
+    likeliest, count = labels.most_common(1)[0] if labels else ("", 0)
+    if label_of(lang) in identifier.known and not labels[label_of(lang)] and 2 * count > len(long_texts):
         raise NmtError(f"{path} is in the language {likeliest}, but must be in {lang}; give another file or language")
 
 
@@ -109,17 +117,26 @@ def document_pairs(source: str, target: str, languages: tuple[str, str], form: s
         )
     if not os.path.isdir(source):
         return [(source, target)]
+    is_one_folder = identity(source) == identity(target)
+    folders = [source] if is_one_folder else [source, target]
+    documents = {folder: documents_in(folder, form) for folder in folders}
+    equal = set[Path]() if is_one_folder else {*documents[source]} & {*documents[target]}
     sides: list[dict[str, str]] = [{}, {}]
     for files, folder, lang in zip(sides, (source, target), languages, strict=True):
-        for name in documents_in(folder, form):
-            key, count = re.subn(rf"(^|[/._-]){re.escape(lang)}(?=[/.])", r"\1", name.as_posix())
-            if count or identity(source) != identity(target):
-                files.setdefault(key, os.path.join(folder, name))
+        for name in documents[source if is_one_folder else folder]:
+            without_lang, count = re.subn(rf"(^|[/._-]){re.escape(lang)}(?=[/.])", r"\1", name.as_posix())
+            if count or not is_one_folder:
+                files.setdefault(name.as_posix() if name in equal else without_lang, os.path.join(folder, name))
     sources, targets = sides
     pairs = [(sources[key], targets[key]) for key in sources if key in targets]
     if not pairs:
         names = f"x.{languages[0]}.docx and x.{languages[1]}.docx, or {languages[0]}/x.docx and {languages[1]}/x.docx"
         raise NmtError(f"no document in {source} has the name of one in {target}; call those that pair {names}")
     if alone := [(sources | targets)[key] for key in sources.keys() ^ targets.keys()]:
-        console.warn(f"{console.counted(len(alone), 'document')} without a partner: {console.listed(sorted(alone))}")
+        listed = console.listed(sorted(alone), len(alone))
+        console.warn(f"{console.counted(len(alone), 'document')} without a partner: {listed}")
+    every = {os.path.join(folder, name) for folder, names in documents.items() for name in names}
+    if others := sorted(every - {*sources.values(), *targets.values()}):
+        reason = f"whose names have no language, or that of another one: {console.listed(others, len(others))}"
+        console.warn(f"{console.counted(len(others), 'document')} left out, {reason}")
     return pairs

@@ -45,6 +45,9 @@ class AlignedPair(NamedTuple):
     target_place: str
 
 
+_Decisions = tuple[Sequence[str], Sequence[str], Sequence[Bead]]  # the sentences of both documents, and their beads
+
+
 class Alignment(NamedTuple):
     """Two documents whose sentences are aligned.
 
@@ -79,7 +82,7 @@ class _AligningJob(Job):
 
     config: AlignConfig
     runtime: RuntimeConfig
-    decisions: Mapping[tuple[str, str], Sequence[Bead]]
+    decisions: Mapping[tuple[str, str], _Decisions]
     memories: Sequence[Memory]
 
     @property
@@ -135,11 +138,13 @@ class _Aligner(Processor):
 
     def _decided(self, source: Side, target: Side) -> Sequence[Bead]:
         """Returns the beads that a person has decided on. Raises NmtError if they are about other sentences."""
-        beads = self._job.decisions.get((source.path, target.path), ())
-        spans = [bead[:2] for bead in beads], [bead[2:4] for bead in beads]
-        for side, side_spans in zip((source, target), spans, strict=True):
-            if [i for span in side_spans for i in range(*span)] != list(range(len(side.texts))):
-                problem = f"--decisions {self._job.config.decisions} is not about {side.path} as it is now"
+        flag, paths = f"--decisions {self._job.config.decisions}", (source.path, target.path)
+        if paths not in self._job.decisions:
+            raise NmtError(f"{flag} has no decisions about {' and '.join(paths)}; align them first")
+        sources, targets, beads = self._job.decisions[paths]
+        for side, texts in ((source, sources), (target, targets)):
+            if [*side.texts] != [*texts]:
+                problem = f"{flag} is not about {side.path} as it is now"
                 raise NmtError(f"{problem}; give the documents that were aligned, or align them again")
         return beads
 
@@ -189,7 +194,7 @@ def aligned(
         settings["--decisions"] = digest_of(config.decisions)
     job = _AligningJob(config, runtime, _read_decisions(config.decisions) if config.decisions else {}, memories)
     execution = Execution(JobConfig(shard_lines=1), workers)
-    progress = progress or console.Progress("align", None, "pair of documents", lines=False)
+    progress = progress or console.Progress("align", None, "document pair", lines=False)
     is_resumable = check_files([*files, *config.model], output, JobConfig())
     with Run(job, source, output, settings, execution, progress, is_resumable).records() as records:
         assert records is not None  # without --shard
@@ -201,17 +206,23 @@ def aligned(
             yield alignments
             return
     # Behind the block, the job is finished: the next one begins anew.
+    for failure in failures[1:]:
+        console.warn(failure)
     count = f"none of {console.counted(len(alignments), 'pair')} of documents can be aligned"
     raise NmtError(failures[0] if len(alignments) == 1 else f"{count}: {failures[0]}")
 
 
-def _read_decisions(path: str) -> dict[tuple[str, str], list[Bead]]:
-    """Returns the beads that a page has saved, by the paths of the documents."""
+def _read_decisions(path: str) -> dict[tuple[str, str], _Decisions]:
+    """Returns what a page has saved, by the paths of the documents."""
     try:
         values = json.loads(read_bytes(Path(path), "check the path"))
         return {
-            (source, target): [Bead(int(a), int(b), int(c), int(d), float(score)) for a, b, c, d, score in beads]
-            for source, target, beads in values
+            (source, target): (
+                sources,
+                targets,
+                [Bead(int(a), int(b), int(c), int(d), float(score)) for a, b, c, d, score in beads],
+            )
+            for (source, sources), (target, targets), beads in values
         }
     except (ValueError, TypeError) as error:
         raise NmtError(f"--decisions {path} is not what a page of nmt align saves ({error}); save it again") from error

@@ -50,7 +50,7 @@ def align(
     if files.page is not None and identity(files.page) in map(identity, outputs):
         raise NmtError(f"--page {files.page} is also an output; give another file")
     with (
-        console.Progress("align", None, "document") as progress,
+        console.Progress("align", None, "document pair") as progress,
         aligned(paths, config, files.output, runtime, files.workers, progress) as alignments,
     ):
         pairs = [pair for alignment in alignments for pair in alignment.pairs(config.languages)]
@@ -60,6 +60,9 @@ def align(
                 file.write(page("alignment", f"{source} and {target}", data))
         _write(pairs, outputs, config.languages)
     for each in alignments:
+        for side in (each.source, each.target):
+            if side.unread:
+                console.warn(f"{side.path}: left out are {side.unread}")
         if each.crossings:
             places = [f"{each.source.places[i]} with {each.target.places[j]}" for i, j in each.crossings]
             sentences = console.counted(len(places), "sentence")
@@ -69,10 +72,15 @@ def align(
         console.info(f"{sum(alignment.seconds for alignment in alignments):,.1f} s of translation")
     sources = sum(len(alignment.source.texts) for alignment in alignments)
     targets = sum(len(alignment.target.texts) for alignment in alignments)
-    console.info(f"{console.counted(len(pairs), 'pair')} of {sources:,} and {targets:,} sentences")
+    alone = [bead for alignment in alignments for bead in alignment.beads if not bead.is_pair]
+    sources_alone, targets_alone = sum(b[1] - b[0] for b in alone), sum(b[3] - b[2] for b in alone)
+    count = f"{console.counted(len(pairs), 'pair')} of {sources:,} and {targets:,} sentences"
+    console.info(f"{count}; {sources_alone:,} and {targets_alone:,} have no partner")
     if failures := [alignment.failure for alignment in alignments if alignment.failure]:
         count = f"{len(failures):,} of {console.counted(len(alignments), 'pair')}"
-        raise NmtError(f"{count} of documents cannot be aligned ({failures[0]}); the others are in {files.output}")
+        where = "standard output" if files.output == STDIO else files.output
+        advice = f"the others are in {where}; align these alone, and give all outputs as --train"
+        raise NmtError(f"{count} of documents cannot be aligned ({failures[0]}); {advice}")
 
 
 def _outputs(output: str, languages: tuple[str, str]) -> list[str]:

@@ -27,13 +27,12 @@ from nmt.text.languages import likeliest
 def _read_po(corpus: CorpusFile) -> Iterator[Entry]:
     from nmt.documents.po import finished  # most corpora have no use for what reads documents
 
-    language, pairs, others = finished(corpus.file.read(), corpus.name)
-    if others:
-        corpus.left_out["not translated, or fuzzy"] += others
+    language, pairs, others, damaged = finished(corpus.file.read(), corpus.name)
+    corpus.left_out.update({"not translated, or fuzzy": others, "damaged": damaged})
     yield from ((("", language), pair) for pair in pairs)
 
 
-VERSION = 5  # of the pairs that are read from a file; a new one reads it again
+VERSION = 6  # of the pairs that are read from a file; a new one reads it again
 # What reads the entries of a file, by the end of its name before .gz and the like.
 _READERS: dict[str, Callable[[CorpusFile], Iterator[Entry]]] = {
     **dict.fromkeys([".tmx", ".xlf", ".xliff", ".sdlxliff", ".mxliff"], read_xml),
@@ -49,6 +48,7 @@ _ADVICE = {
 }
 # What archives have beside corpora: texts such as README.txt, and metadata.
 _NOT_IN_ARCHIVES = (".txt", ".json")
+_WITHOUT_SCORES = (".xlf", ".xliff", ".sdlxliff", ".mxliff", ".po")
 _LAYOUT = re.compile(r"(?<! ) *[\t\r\n][ \t\r\n]*")
 
 
@@ -95,7 +95,7 @@ def read_pairs(
 
 def reasons(left_out: Mapping[str, int]) -> str:
     """Returns the most frequent reasons for which something was left out."""
-    reasons = [f"{count:,} {reason}" for reason, count in Counter(left_out).most_common(8)]
+    reasons = [f"{count:,} {reason}" for reason, count in (+Counter(left_out)).most_common(8)]
     return f" (left out: {', '.join(reasons)})" if reasons else ""
 
 
@@ -107,7 +107,7 @@ def _entries(path: str, languages: tuple[str, ...], config: CorpusConfig, left_o
         yield from _entries_in_archive(path, languages, config, left_out)
     elif kind in _READERS:
         with opened(path) as file:
-            yield from _READERS[kind](CorpusFile(file, path, config, languages, left_out))
+            yield from _read(kind, CorpusFile(file, path, config, languages, left_out))
     else:
         kinds = "such as .tmx, .tsv, .csv, .jsonl, .xliff, .po or .zip"
         advice = _ADVICE.get(kind, f"give a file {kinds}, or the PREFIX of two files of text")
@@ -115,6 +115,12 @@ def _entries(path: str, languages: tuple[str, ...], config: CorpusConfig, left_o
         if lang in languages:
             advice = f"give {stem}, the PREFIX of this file and the one in the other language"
         raise NmtError(f"{path} is not a corpus file that can be read; {advice}")
+
+
+def _read(kind: str, corpus: CorpusFile) -> Iterator[Entry]:
+    if kind in _WITHOUT_SCORES:
+        corpus.keeps(None, corpus.name, "leave out --least-score for such files")
+    yield from _READERS[kind](corpus)
 
 
 def _entries_in_archive(
@@ -134,8 +140,15 @@ def _entries_in_archive(
             for name in known:
                 with archive.open(name) as member, COMPRESSED.get(Path(name).suffix, nullcontext)(member) as file:
                     corpus = CorpusFile(file, f"{path}: {name}", config, languages, left_out)
-                    yield from _READERS[kind_of(name)](corpus)
+                    yield from _read(kind_of(name), corpus)
+            texts_of = {stem: names for stem, names in sides.items() if len(names) > 1}
+            if len(read := known or [*texts_of]) > 1 and len(languages) == 2:
+                console.info(f"{path}: {console.listed(read)} are read as one corpus; unpack it to use them apart")
+            if unread := [*texts_of] if known else []:
+                console.warn(f"{path}: {console.listed(unread)} not read, because it has other corpora; unpack it")
             for stem, names in () if known else sides.items():
+                if config.least_score is not None:
+                    raise NmtError(f"{path} has text without scores; leave out --least-score")
                 lines = [decoded_lines(files.enter_context(archive.open(n)), f"{path}: {n}") for n in names.values()]
                 for texts in zip_longest(*lines):
                     if None in texts:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import chain, islice, takewhile
 from typing import Any, NamedTuple
 
+from nmt import console
 from nmt.config import names_in
 from nmt.corpora.entries import CorpusFile, Entry
 from nmt.errors import NmtError
@@ -34,12 +35,20 @@ _MARKS = f" {string.punctuation}"  # around a name
 
 
 class _Columns(NamedTuple):
-    """The positions of texts, their languages, the position of the score, and whether the first row names them."""
+    """What the first row of a table says.
+
+    Attributes:
+        texts: their positions, and `codes`, their languages.
+        score: its position.
+        has_header: whether the row names the columns.
+        width: how many cells a row has, at most.
+    """
 
     texts: Sequence[int]
     codes: tuple[str, ...]
     score: int | None
     has_header: bool
+    width: int
 
 
 def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Entry]:
@@ -73,16 +82,21 @@ def _entries(rows: Iterator[tuple[int, Sequence[str]]], corpus: CorpusFile) -> I
     first = list(islice(rows, _SHOWN))
     said = [_texts(row, corpus.languages) for _, row in first]
     names = (i for i, (texts, kinds) in enumerate(said) if texts and all(kinds[i] for i in texts))
-    comments = takewhile(lambda row: not any(map(str.strip, row[1])) or row[1][0].lstrip().startswith("#"), first)
-    begin = next(names, sum(1 for _ in comments))
-    if begin:
-        corpus.left_out["blank or a comment"] += begin
+    are_comments = [not any(map(str.strip, row)) or row[0].lstrip().startswith("#") for _, row in first]
+    begin = next(names, sum(1 for _ in takewhile(bool, are_comments)))
+    if comments := sum(are_comments[:begin]):
+        corpus.left_out["blank or a comment"] += comments
+    if begin > comments:
+        corpus.left_out["before the names of the columns"] += begin - comments
     columns = header = None
     for line_number, row in chain(first[begin:], rows):
         where = f"{corpus.name}, line {line_number:,}"
         if columns is None:
             columns = _columns(row, corpus, where)
             header = row if columns.has_header else None
+            if not header:
+                ((width, _),) = Counter(len(other) for _, other in first[begin:]).most_common(1)
+                columns = columns._replace(width=max(width, len(row)))
         if row != header:  # tables that were joined repeat it
             yield from _entry(row, columns, corpus, where)
 
@@ -99,7 +113,9 @@ def read_json(corpus: CorpusFile) -> Iterator[Entry]:
             texts = {name: text for name, text in texts.items() if text is not None}
             codes = tuple(code_named(name, corpus.languages) or name for name in texts)
             if corpus.keeps(record.get("score"), where, "--least-score needs the field score"):
-                yield from _entry(list(texts.values()), _Columns(range(len(texts)), codes, None, True), corpus, where)
+                yield from _entry(
+                    list(texts.values()), _Columns(range(len(texts)), codes, None, True, len(texts)), corpus, where
+                )
             continue
         fields = record | texts if isinstance(texts, dict) else record
         names = tuple(fields)
@@ -139,10 +155,13 @@ def _records(corpus: CorpusFile) -> Iterator[tuple[int, Any]]:
 
 
 def _entry(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str) -> list[Entry]:
-    """Returns the entry of a row, or nothing if it lacks a text or has too low a score."""
+    """Returns the entry of a row, or nothing if it lacks a text, has too many cells or too low a score."""
     texts = [row[i] for i in columns.texts if i < len(row) and isinstance(row[i], str)]
     if len(texts) < len(columns.texts):
         corpus.left_out["without one of the columns"] += 1
+        return []
+    if any(map(str.strip, row[columns.width :])):
+        corpus.left_out["with more cells than others"] += 1
         return []
     score = row[columns.score] if columns.score is not None and columns.score < len(row) else ""
     if columns.score is not None and not corpus.keeps(score, where, "check --columns"):
@@ -178,8 +197,10 @@ def _columns(header: Sequence[str], corpus: CorpusFile, where: str, *, are_field
         raise NmtError(f"{where} has no column score for --least-score; give --columns SOURCE,TARGET,SCORE")
     has_header = bool(texts) or not by_number
     has_header |= score is not None and score < len(names) and _number(names[score]) is None
+    if has_header and texts and not asked and not all(kinds[i] for i in texts):
+        console.info(f"{where} is taken for the names of the columns: {listed}")
     codes = {i: kind for i, kind in enumerate(kinds) if has_header and kind not in (*_SAID, "")}
-    return _Columns(positions, tuple([codes.get(i, "") for i in positions]), score, has_header)
+    return _Columns(positions, tuple([codes.get(i, "") for i in positions]), score, has_header, len(header))
 
 
 def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool = False) -> tuple[list[int], list[str]]:

@@ -2,6 +2,7 @@
 
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -9,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.console import counted
+from nmt.console import counted, info
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import windows_code_page
@@ -30,6 +31,7 @@ _SUFFIXES = {
 }
 _READERS = {suffix: module for module, suffixes in _SUFFIXES.items() for suffix in suffixes}
 FORMATS = tuple(_READERS)
+BILINGUAL = (*_SUFFIXES["po"], *_SUFFIXES["xliff"])  # formats of files that have the translations, too
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,18 @@ def check_format(form: str | None) -> None:
 
 
 def documents_in(folder: str, form: str | None) -> list[Path]:
-    """Returns the files in a folder, without hidden ones: those of known formats, or all if the format is given."""
+    """Returns the files in a folder, without hidden ones: those of known formats, or all if the format is given.
+
+    Says how many others there are.
+    """
     names = [path.relative_to(folder) for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     visible = [name for name in names if not any(part.startswith(".") for part in name.parts)]
-    return [name for name in visible if form or suffix_of(name.name) in FORMATS]
+    documents = [name for name in visible if form or suffix_of(name.name) in FORMATS]
+    others = Counter(name.suffix.lower() or "without an extension" for name in visible if name not in set(documents))
+    if others:
+        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common(8))
+        info(f"{folder}: files of other formats are left out: {kinds}")
+    return documents
 
 
 def read_document(data: bytes, form: str, options: ReadOptions) -> Document:

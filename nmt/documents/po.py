@@ -105,12 +105,15 @@ def read(data: bytes, options: ReadOptions) -> Document:
     return replace(document, unreached=damages, obstacle=obstacle)
 
 
-def finished(data: bytes, name: str) -> tuple[str, list[tuple[str, str]], int]:
-    """Returns the language of a file or "", its finished messages with translations, and the number of other ones.
+def finished(data: bytes, name: str) -> tuple[str, list[tuple[str, str]], int, int]:
+    """Returns the language of a file or "", its finished messages with translations, and the number of others.
+
+    These are messages that are not finished, and damaged ones.
 
     Of messages with plural forms, the last form translates the plural, and the first of two the singular.
     """
-    messages = [entry for entry in _entries(_decoded(data, name)[0]) if entry.is_message]
+    entries = _entries(_decoded(data, name)[0])
+    messages = [entry for entry in entries if entry.is_message]
     pairs, others = list[tuple[str, str]](), 0
     for message in messages:
         texts = [message.fields[key].text for key in ("msgid", "msgid_plural") if key in message.fields]
@@ -120,7 +123,8 @@ def finished(data: bytes, name: str) -> tuple[str, list[tuple[str, str]], int]:
         elif texts[0]:
             both = 2 if len(forms) == 2 else 1
             pairs += zip(texts[-both:], forms[-both:], strict=True)
-    return _header(messages)[1].get("Language", ""), pairs, others
+    damaged = sum(bool(entry.fields) and not entry.is_message for entry in entries)
+    return _header(messages)[1].get("Language", ""), pairs, others, damaged
 
 
 def _header(messages: Sequence[_Entry]) -> tuple[_Entry | None, dict[str, str]]:

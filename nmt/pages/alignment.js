@@ -84,7 +84,7 @@ for (const name of ["order", "document"]) $(name).addEventListener("change", () 
 $("more").addEventListener("click", () => { shown += ROWS; draw(); });
 $("save").addEventListener("click", () => {
   const decided = documents.filter(({ failure }) => !failure);
-  const decisions = decided.map(({ source, target, beads }) => [source[0], target[0], beads]);
+  const decisions = decided.map(({ source, target, beads }) => [source.slice(0, 2), target.slice(0, 2), beads]);
   save("decisions.json", "application/json", JSON.stringify(decisions));
   isSaved = true;
 });

@@ -232,7 +232,7 @@ class Glossary:
                 begin, end = start - len(gaps[0]), spans[-1][1] + len(gaps[-1])
                 edges = [max(begin, 0), *chain(*spans), end]
                 between = [text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
-                if between == gaps and all(are_same(*span, part) for span, part in zip(spans, parts, strict=True)):
+                if between == gaps and all(are_same(a, b, part) for (a, b), part in zip(spans, parts, strict=True)):
                     yield begin, end, term, False
 
     def _occurrences(self, text: str, starts: Collection[int], spaces: bool) -> Iterator[_TermSpan]:

@@ -108,8 +108,12 @@ def test_documents_of_folders_belong_together_by_name(here: Path) -> None:
     """A document that cannot be aligned keeps none of the others from the corpus."""
     for number, name in enumerate(("in/one.{}.txt", "in/{}/deep/two.txt", "in/three_{}.txt")):
         write(here, 40, name, number)
-    (here / "in/alone.fon.txt").write_text("a\n")
-    run("align", "in", "in", *LANGS, "--output=all.tsv")
+    for name in ("alone.fon.txt", "none.txt", "scan.PDF"):
+        (here / "in" / name).write_text("a\n")
+    said = " ".join(run("align", "in", "in", *LANGS, "--output=all.tsv").stderr.split())
+    assert "1 document without a partner: in/alone.fon.txt" in said
+    assert "1 document left out, whose names have no language, or that of another one: in/none.txt" in said
+    assert "in: files of other formats are left out: 1 .pdf" in said and "3 pairs" not in said
     counts = [len(table(here / "all.tsv")) - 1]
     (here / "in/three_mos.txt").write_text("\n")
     line = failed("align", "in", "in", *LANGS, "--output=some.tsv")
@@ -119,6 +123,32 @@ def test_documents_of_folders_belong_together_by_name(here: Path) -> None:
     counts.append(len(table(here / "some.tsv")) - 1)
     assert counts[0] * 2 / 3 - 5 < counts[1] < counts[0] * 2 / 3 + 5
     assert not list(here.glob("*.unfinished"))
+
+
+def test_equal_names_of_two_folders_belong_together(here: Path) -> None:
+    for number, name in enumerate(("{}/log-fon.txt", "{}/x.mos.txt")):
+        write(here, 40, name, number)
+    run("align", "fon", "mos", *LANGS, "--output=all.tsv")
+    assert len(table(here / "all.tsv")) > 60
+
+
+def test_what_a_document_does_not_give_is_said(here: Path) -> None:
+    write(here)
+    for lang in ("fon", "mos"):
+        cues = (here / f"x.{lang}.txt").read_text().splitlines()
+        times = [f"00:00:{i:02}.000 --> 00:00:{i:02}.900\n{cue}\n" for i, cue in enumerate(cues)]
+        (here / f"y.{lang}.vtt").write_text("WEBVTT\n\n" + "\n".join([*times, "alone\n"] if lang == "fon" else times))
+    said = " ".join(run("align", "y.fon.vtt", "y.mos.vtt", *LANGS, "--output=y.tsv").stderr.split())
+    assert "y.fon.vtt: left out are 1 passage from line" in said and "y.mos.vtt: left out" not in said
+    assert re.search(r"pairs of \d+ and \d+ sentences; \d and \d have no partner", said)
+
+
+def test_spaces_that_are_not_broken_stay(here: Path) -> None:
+    pairs = texts(40)
+    (here / "x.fon.txt").write_text("".join(f"{a.replace(' ', chr(0xA0), 1)}\n" for a, _ in pairs))
+    (here / "x.mos.txt").write_text("".join(f"{b}\n" for _, b in pairs))
+    run("align", "x.fon.txt", "x.mos.txt", *LANGS, "--output=x.tsv")
+    assert all("\u00a0" in source for source, *_ in table(here / "x.tsv")[1:])
 
 
 def test_work_resumes_behind_the_last_documents(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,14 +248,19 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
     (source, target, beads, *_), = json.loads(content)["alignments"]  # fmt: skip
     (a, _, c, _, _), (_, b, _, d, _), *others = beads
     decisions = [[a, b, c, d, 1], *others]
-    (here / "decisions.json").write_text(json.dumps([[source[0], target[0], decisions]]))
+    (here / "decisions.json").write_text(json.dumps([[source[:2], target[:2], decisions]]))
     run(*command, "--output=decided.tsv", "--decisions=decisions.json")
     first, *rest = table(here / "decided.tsv")[1:]
     assert (first[2:], rest) == (["1.0000", "1-2", "1-2"], table(here / "out.tsv")[3:])
-    (here / "x.mos.txt").write_text((here / "x.mos.txt").read_text() + "One more.\n")
-    line = failed(*command, "--output=decided.tsv", "--decisions=decisions.json")
-    assert "--decisions decisions.json is not about x.mos.txt as it is now" in line
-    for damaged in ("{", json.dumps([[source[0], target[0], [["a", b, c, d, 1]]]])):
+    lines = (here / "x.mos.txt").read_text().splitlines(keepends=True)
+    for changed in ([*lines, "One more.\n"], [*lines[1:], lines[0]]):
+        (here / "x.mos.txt").write_text("".join(changed))
+        line = failed(*command, "--output=decided.tsv", "--decisions=decisions.json")
+        assert "--decisions decisions.json is not about x.mos.txt as it is now" in line
+    (here / "y.mos.txt").write_text("".join(lines))
+    line = failed("align", "x.fon.txt", "y.mos.txt", *LANGS, "--output=y.tsv", "--decisions=decisions.json")
+    assert "has no decisions about x.fon.txt and y.mos.txt" in line
+    for damaged in ("{", json.dumps([[source[:2], target[:2], [["a", b, c, d, 1]]]])):
         (here / "decisions.json").write_text(damaged)
         assert "is not what a page of nmt align saves" in failed(*command, "--decisions=decisions.json")
 
@@ -237,6 +272,7 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
     ("x.fon.txt other.txt", "do not look like translations of each other; give files that belong together"),
     ("x.fon.txt binary.txt", "binary.txt has a NUL byte"),
     ("x.fon.txt long.txt", "characters, too different for a translation"),
+    ("x.fon.txt short.xlf", "short.xlf has its translations beside its text"),
     ("x.fon.txt short.po", "short.po has its translations beside its text; give it to nmt clean"),
     ("x.fon.txt x.mos.txt --embeddings", "pl, pt, ru, th, tr, zh, but not fon; leave it out"),
     ("x.fon.txt x.mos.txt --page=no/x.html", "no/x.html is in a folder that does not exist; make the folder first"),
@@ -260,6 +296,7 @@ def test_what_cannot_be_aligned_gets_a_sentence(here: Path, arguments: str, mess
         (here / name).write_text("A line.\n")
     (here / "other.txt").write_text("\n".join(" ".join(words(i % 9 + 3, random.Random(i))) for i in range(38)))
     (here / "short.po").write_text('msgid "A line."\nmsgstr "Une ligne."\n')
+    (here / "short.xlf").write_text("<xliff/>")
     (here / "paper.pdf").write_bytes(b"%PDF-1.7")
     (here / "binary.txt").write_bytes(bytes(200))
     (here / "long.txt").write_text("A line.\n" * 100_000)

@@ -309,7 +309,25 @@ def test_a_header_may_follow_blank_lines_and_comments(tmp_path: Path, before: st
 @pytest.mark.parametrize("title", ["Birds", "Birds;", "// exported;2024", "German birds;", ";;\nBirds;and more"])
 def test_a_header_may_follow_a_title(tmp_path: Path, title: str) -> None:
     path = write(tmp_path / "t.csv", f"{title}\nGerman;English\nb;A\n".encode())
-    assert read(path) == ([("A", "b")], {"blank or a comment": 1 + title.count("\n")})
+    pairs, left_out = read(path)
+    assert pairs == [("A", "b")] and left_out.pop("before the names of the columns") == 1
+    assert left_out == ({"blank or a comment": 1} if "\n" in title else {})
+
+
+@pytest.mark.parametrize("name, header", [("t.csv", "en,de\n"), ("t.csv", ""), ("t.tsv", "en\tde\n"), ("t.tsv", "")])
+def test_a_row_with_more_cells_than_others_is_left_out(tmp_path: Path, name: str, header: str) -> None:
+    lines = ["A,b", "Hello, dear world,Hallo liebe Welt", "C,d,", "E,f"]
+    text = header + "".join(f"{line}\n".replace(",", "\t") if name == "t.tsv" else f"{line}\n" for line in lines)
+    assert read(write(tmp_path / name, text.encode())) == (
+        [("A", "b"), ("C", "d"), ("E", "f")],
+        {"with more cells than others": 1},
+    )
+
+
+def test_a_first_row_that_may_be_text_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.tsv", b"it\tesso\nA dog runs there\tUn cane corre\n")
+    done = run("clean", "--source-lang=en", "--target-lang=it", f"--train={path}", f"--dest={tmp_path / 'clean'}")
+    assert "line 1 is taken for the names of the columns: it, esso" in " ".join(done.stderr.split())
 
 
 def test_joined_tables_repeat_their_header(tmp_path: Path) -> None:
@@ -472,6 +490,32 @@ def test_archives_of_opus(tmp_path: Path) -> None:
     assert read(archive(tmp_path / "m.zip", **files))[0] == [("Hello", "Hallo")] * 2
     files = {"b.tmx": tmx(HELLO), "__MACOSX/._b.tmx": b"\0\5\x16\7"}  # as the Finder of macOS compresses
     assert read(archive(tmp_path / "finder.zip", **files))[0] == [("Hello", "Hallo")]
+
+
+def test_what_an_archive_joins_or_lacks_is_said(tmp_path: Path) -> None:
+    text = {"train/x.en": "A dog runs there\n", "train/x.de": "Ein Hund rennt\n"}
+    text |= {name.replace("train", "test"): line for name, line in text.items()}
+    archive(tmp_path / "text.zip", **text)
+    archive(tmp_path / "both.zip", **text | {"m.tmx": tmx(HELLO)})
+    said = {}
+    for name in ("text.zip", "both.zip"):
+        clean = ["--train", tmp_path / name, "--dest", tmp_path / f"clean {name}"]
+        said[name] = " ".join(run("clean", "--source-lang=en", "--target-lang=de", *clean).stderr.split())
+    assert "text.zip: train/x, test/x are read as one corpus; unpack it to use them apart" in said["text.zip"]
+    assert "both.zip: train/x, test/x not read, because it has other corpora; unpack it" in said["both.zip"]
+
+
+def test_files_without_scores_are_refused_if_a_score_is_asked_for(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.po", PO.encode()), write(tmp_path / "a.xlf", XLIFF.encode())]
+    files.append(archive(tmp_path / "a.zip", **{"x.en": "a\n", "x.de": "b\n"}))
+    for path in files:
+        with pytest.raises(NmtError, match="leave out --least-score"):
+            read(path, least_score=0.5)
+
+
+def test_damaged_messages_of_po_are_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.po", (PO + '\nmsgid "A dog"\n').encode())
+    assert read(path)[1]["damaged"] == 1
 
 
 def test_damaged_archives_are_refused(tmp_path: Path) -> None:
