@@ -9,8 +9,9 @@
 # 1. The memories are cleaned. The newest pairs, which come last, are held out: HELD_OUT (500) for the test, and as many
 #    for validation. No pair that is similar to a held-out one stays in the training text.
 # 2. Text of the old domain, GENERAL=prefix, is mixed in so that little is forgotten: as many lines as the memory has pairs.
-#    If there is only its source side, the model translates it. If there are both, HELD_OUT pairs are held out for the
-#    test and for validation as in step 1.
+#    If there is only its source side, the model translates it. If there are both, it is cleaned, and HELD_OUT pairs are
+#    held out for the test and for validation as in step 1. If the model was trained on GENERAL, more seems forgotten than
+#    is, because it knows the held-out pairs.
 # 3. The model is trained for H hours (default 0.5) with the options after --, for example --lora 16.
 # 4. The tuned model, and its average with the old one, translate the validation text. The better one on the new domain is
 #    taken, of those that lose at most 0.5 BLEU on the old domain; if both lose more, the one that loses less.
@@ -56,13 +57,19 @@ compare() {
         --paired bootstrap "${systems[@]}")
 }
 
-unless_there "$run_dir/memory.$source" nmt clean "${languages[@]}" "${memories[@]}" ${test:+--exclude "$test"} \
-    ${old_test:+--exclude "$old_test"} --dest "$run_dir/memory"
+excluded=(${test:+--exclude "$test"} ${old_test:+--exclude "$old_test"})
+unless_there "$run_dir/memory.$source" nmt clean "${languages[@]}" "${memories[@]}" ${excluded[@]+"${excluded[@]}"} \
+    --dest "$run_dir/memory"
 split=(python recipes/hold_out.py --held-out "$held_out")
 unless_there "$run_dir/new.$source" "${split[@]}" ${test:+--no-test} "$run_dir/memory" "$run_dir/new" "$source" "$target"
 training=(--train "$run_dir/new") domains=(new)
 if [ -n "$general" ] && [ -e "$(file_of "$general" "$target")" ]; then
-    unless_there "$run_dir/old.$source" "${split[@]}" ${old_test:+--no-test} "$general" "$run_dir/old" "$source" "$target" --like "$run_dir/new.$source"
+    excluded+=(--exclude "$run_dir/new-valid")
+    [ -n "$test" ] || excluded+=(--exclude "$run_dir/new-test")
+    unless_there "$run_dir/general.$source" nmt clean "${languages[@]}" --train "$general" "${excluded[@]}" \
+        --dest "$run_dir/general"
+    unless_there "$run_dir/old.$source" "${split[@]}" ${old_test:+--no-test} "$run_dir/general" "$run_dir/old" "$source" \
+        "$target" --like "$run_dir/new.$source"
     domains+=(old)
 elif [ -n "$general" ]; then
     unless_there "$run_dir/old.$source" python recipes/hold_out.py --held-out 0 "$general" "$run_dir/old" "$source" \

@@ -55,7 +55,7 @@ def write(prefix: Path, lang: str, pairs: list[tuple[str, str]]) -> None:
 
 
 def split(task: Path, output: Path) -> None:
-    """Writes train, without pairs that occur twice; valid, which is held out of it; and test, the development set."""
+    """Writes train, without copies of pairs and blank sides; valid, held out of it; and test, the development set."""
     output.mkdir(parents=True, exist_ok=True)
     for lang in FOLDERS:
         pairs = {

@@ -7,9 +7,9 @@
 # AMERICASNLP is the task's folder (the repository AmericasNLP/americasnlp2021), with data/aymara-spanish/train.aym and so
 # on, or a folder of files such as train.es-aym.aym and dev.es-aym.es, plain or .gz.
 #
-# 1. Pairs that occur twice are dropped, and 50 pairs of each language are held out of the training text. They show the
-#    progress. The development set is translated once at the end, because the task scored its baseline on it.
-# 2. MODELS=2 models of all nine languages are trained in MINUTES=76, two at a time on one core each.
+# 1. Copies of pairs are dropped, and 50 pairs of each language are held out of the training text. They show the progress.
+#    The development set is translated once at the end, because the task scored its baseline on it.
+# 2. MODELS=2 models of all nine languages are trained for MINUTES=76 each, two at a time on one core each.
 # 3. Each model draws SAMPLES=16 translations of each line. Of all of them, the one with the least Bayes risk is chosen: it
 #    has the highest mean chrF when the others are taken as references.
 #

@@ -25,8 +25,8 @@ run() {
 # unless_there FILE COMMAND...: runs the command that makes FILE, unless FILE exists. FILE.made-from records the command,
 # and another command for the same FILE is an error. A FILE without a record was put there by the user and is kept. The
 # place of the run folder and options about the machine are not compared. It is also an error if another command has begun
-# a training that was interrupted, and if text of --train has changed: a file, or the files of a PREFIX in the languages
-# `source` and `target`, or `codes`.
+# a training that was interrupted, and if text of --train, --valid, --test, --exclude or --input has changed: a file, or
+# the files of a PREFIX in the languages `source` and `target`, or `codes`.
 unless_there() {
     local command="${*:2}" recorded product=$1 is_begun=''
     command=${command//"$run_dir"/RUN}
@@ -50,9 +50,10 @@ unless_there() {
     fi
     local flag='' word file language
     for word in "${@:2}"; do
-        if [ "$flag" = --train ] && [ -e "$1.made-from" ] && [[ $word != "$run_dir"/* && $cached != *" $word "* ]]; then
+        if [[ $flag =~ ^--(train|valid|test|exclude|input)$ && -e $1.made-from && $word != "$run_dir"/* &&
+            $cached != *" $word "* ]]; then
             for language in ${codes[@]+"${codes[@]}"} "${source:-}" "${target:-}"; do
-                for file in "$word" "$(file_of "$word" "$language")" "$word".*-*."$language"; do
+                for file in "$word" "$(file_of "$word" "$language")" "$word".*-*."$language"{,.*}; do
                     [[ ! -f $file || ! $file -nt $1.made-from ]] ||
                         fail "$file has changed since $1 was made from it; set RUN to another folder, or delete $1 and" \
                             "what was made from it"

@@ -120,7 +120,7 @@ translate() {
     shift 2
     run nmt generate "$model" "${languages[@]}" --input "$test_source" --output "$run_dir/$name.out" "$@"
     OMP_NUM_THREADS=1 run python recipes/measure/benchmark.py generate --checkpoint "$model" "${languages[@]}" \
-        --input "$test_source" --device cpu --repeats 3 --json "$@" \
+        --input "$test_source" --lines "$(text_of "$test" "$source" | wc -l)" --device cpu --repeats 3 --json "$@" \
         > "$run_dir/$name.speed"
 }
 evaluate() {

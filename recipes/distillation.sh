@@ -51,14 +51,15 @@ measure() {
     rm -rf "$folder/int8"
     run nmt export ctranslate2 "$1" --output "$folder/int8" --quantization int8
     OMP_NUM_THREADS=1 run python recipes/measure/benchmark.py generate --checkpoint "$1" --input "$run_dir/$evaluated.en" \
-        --device cpu --beam "$beam" --alpha 1.0 --repeats "${REPEATS:-5}" --json > "$folder/speed.json"
+        --lines "$(wc -l < "$run_dir/$evaluated.en")" --device cpu --beam "$beam" --alpha 1.0 --repeats "${REPEATS:-5}" \
+        --json > "$folder/speed.json"
     run python recipes/measure/peer_ctranslate2.py "$folder/int8" "$run_dir/$evaluated.en" --type int8 --beam "$beam" \
         --alpha 1.0 --output "$folder/out.int8.de" > "$folder/speed.int8.json"
-    python - "$name" "$folder" << 'END'
-import json, sys
-name, folder = sys.argv[1:]
-here = json.load(open(f"{folder}/speed.json"))["figures"]["speed"]["median"]
-int8 = json.load(open(f"{folder}/speed.int8.json"))["speed"]
+    PYTHONPATH=recipes python - "$name" "$folder" << 'END'
+import pathlib, sys
+from service_card import speed_of
+name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+here, int8 = speed_of(folder / "speed.json"), speed_of(folder / "speed.int8.json")
 print(f"{name}: {here:,.0f} sentences/s, in CTranslate2 with int8 {int8:,.0f} sentences/s")
 END
 }

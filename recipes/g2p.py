@@ -4,7 +4,6 @@ python recipes/g2p.py split G2P RUN LANGUAGE...
 python recipes/g2p.py table RUN LANGUAGE...
 """
 
-import gzip
 import json
 import sys
 import unicodedata
@@ -13,19 +12,16 @@ from collections.abc import Callable, Sequence
 from math import log
 from pathlib import Path
 
+from nmt.text.corpus import read_lines
+
 # Costs of a monotone alignment: for each letter that is left out, and for another phoneme of the same letter.
 SKIP, SAME = 0.7, 1.5
 
 
 def rows_of(path: str) -> list[list[str]]:
     """Returns the words and pronunciations of a table, plain or .gz; none if it does not exist."""
-    if Path(path).exists():
-        content = Path(path).read_bytes()
-    elif Path(f"{path}.gz").exists():
-        content = gzip.decompress(Path(f"{path}.gz").read_bytes())
-    else:
-        return []
-    return [line.split("\t") for line in content.decode().splitlines()]
+    files = [file for file in (path, f"{path}.gz") if Path(file).exists()]
+    return [line.split("\t") for line in read_lines(files[0])] if files else []
 
 
 def viterbi(letters: Sequence[str], phonemes: Sequence[str], score: Callable[[str, str, float], float]) -> list[int]:

@@ -84,7 +84,10 @@ for part in low medium; do
     # shellcheck disable=SC2046 # names of languages have no spaces
     unless_there "$run_dir/$part/symbols" python recipes/g2p.py split "$corpus" "$run_dir" \
         $(printf '%s\n' "${languages[@]}" | grep "^$part/")
-    [ -e "$run_dir/$part/$evaluated.word" ] || fail "$corpus/$part has no files *_$evaluated.tsv; change EVALUATE"
+    for language in "${languages[@]}"; do
+        [[ $language != "$part"/* ]] || [ -e "$run_dir/$language/$evaluated.word" ] ||
+            fail "$corpus/${language}_$evaluated.tsv does not exist; change EVALUATE, or leave out the language"
+    done
     preprocess "$run_dir/$part/data" "$run_dir/$part" --symbols "$run_dir/$part/symbols"
     two_at_a_time "learn $part" "${seeds[@]}"
 done

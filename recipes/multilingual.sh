@@ -6,8 +6,8 @@
 #
 # Each PREFIX stands for its files in all languages: PREFIX.en, PREFIX.de and PREFIX.fr, or PREFIX.en-de.en and
 # PREFIX.en-de.de, also .gz, .xz, .bz2 or .zst. Every two of them are trained on in both directions, for H hours (default
-# 1). VALID and TEST are such prefixes, too. Without TEST, the odd lines of VALID choose the best checkpoint, and the even
-# lines are the test set. The languages are those of the file names, or LANGUAGES=en,de,fr. With LANGUAGES, a PREFIX may
+# 1). VALID and TEST are such prefixes, too. Without TEST, the odd lines of VALID are for validation, and the even lines are
+# the test set. The languages are those of the file names, or LANGUAGES=en,de,fr. With LANGUAGES, a PREFIX may
 # also be a corpus file such as memory.tmx. VOCAB_SIZE=N sets the vocabulary size (default 16000) and TEMPERATURE=T the
 # shares of small corpora (default 1). RUN=folder receives all files (default runs/multilingual). Start the recipe again to
 # resume it.
@@ -61,8 +61,8 @@ test_stem() {
     done
 }
 
-# split_valid [SETTING]: writes the odd lines of VALID for validation, and the even ones for the test. The setting is for
-# the record of unless_there.
+# split_valid [FLAG VALUE]: writes the odd lines of VALID for validation, and the even ones for the test. The arguments are
+# for the record of unless_there.
 split_valid() {
     local name names
     names=$(names_of "$valid")
@@ -76,7 +76,7 @@ split_valid() {
 
 mkdir -p "$run_dir/out"
 if [ -z "$test" ]; then
-    unless_there "$run_dir/halves" split_valid VALID="$valid"
+    unless_there "$run_dir/halves" split_valid --valid "$valid"
     valid=$run_dir/valid test=$run_dir/test
 fi
 directions=()
@@ -107,4 +107,4 @@ for direction in "${directions[@]}"; do
         --metric chrf --json > "$output.json"
 done
 run nmt report "$run_dir/model" --output "$run_dir/report.html"
-python recipes/directions.py "$run_dir" | tee "$run_dir/scores"
+python recipes/multilingual.py "$run_dir" | tee "$run_dir/scores"

@@ -60,7 +60,14 @@ def served(model: str) -> Iterator[str]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as service:
         assert service.stderr
         try:
-            yield next(found[0] for line in service.stderr if (found := re.search(r"http://[\w.:]+", line)))
+            lines = list[str]()
+            for line in service.stderr:
+                lines.append(line)
+                if address := re.search(r"http://[\w.:]+", line):
+                    break
+            else:
+                sys.exit("".join(lines))
+            yield address[0]
         finally:
             service.terminate()
 

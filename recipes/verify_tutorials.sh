@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the commands of the tutorials as they are written, in a fresh clone of this repository, and prints the times.
+# Runs the commands of the tutorials as they were last committed, in a fresh clone of this repository, and prints the times.
 #
 #   bash recipes/verify_tutorials.sh [PAGE...]
 #
@@ -21,6 +21,6 @@ export ENVIRONMENT=active
 rm -rf "$run_dir"
 run git clone --quiet . "$run_dir"
 for page in "${pages[@]}"; do
-    python recipes/verify/tutorial_commands.py "$page" > "$run_dir/commands.sh"
+    python recipes/verify/tutorial_commands.py "$run_dir/$page" > "$run_dir/commands.sh"
     (cd "$run_dir" && bash commands.sh) || fail "the commands of $page failed; see the message above"
 done

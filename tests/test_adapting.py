@@ -23,7 +23,7 @@ def test_a_memory_becomes_a_tuned_model_with_its_card(recipe: Recipe, trained: P
     rows = "".join(f"{source}\t{target}\n" for source, target in zip(english[:60], german[:60], strict=True))
     (tmp_path / "memory.tsv").write_text(rows, encoding="utf-8")
     for lang, lines in (("en", english), ("de", german)):
-        (tmp_path / f"general.{lang}").write_text("".join(f"{line}\n" for line in lines[60:100]), encoding="utf-8")
+        (tmp_path / f"general.{lang}").write_text("".join(f"{line}\n" for line in lines[50:100]), encoding="utf-8")
     model, run = str(trained / "run" / "best.safetensors"), tmp_path / "run"
     options = {"RUN": run, "HELD_OUT": 4, "GENERAL": tmp_path / "general"}
     start = [model, str(tmp_path / "memory.tsv"), "--hours", "0.01", "--", *LONGER[len(LONGER) - 6 :]]
@@ -34,7 +34,8 @@ def test_a_memory_becomes_a_tuned_model_with_its_card(recipe: Recipe, trained: P
     assert [line.split()[0] for line in card.splitlines() if line.startswith(("new.", "old."))] == systems
     assert "nmt train RUN/data --init-from" in card
     assert (run / "adapted.safetensors").resolve().exists()
-    assert not set(lines_of(run / "new-test.en")) & set(lines_of(run / "new.en"))
+    for held_out in ("new-test.en", "new-valid.en"):
+        assert not set(lines_of(run / held_out)) & {*lines_of(run / "new.en"), *lines_of(run / "old.en")}
     assert "nmt train" not in recipe("adapt.sh", *start, **options).stderr
     assert "MEMORY is missing; usage: adapt.sh" in recipe("adapt.sh", model, "--hours", "1", code=1).stderr
 

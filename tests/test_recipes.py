@@ -82,7 +82,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_that_another_command_made_is_not_used(tmp_path: Path) -> None:
     def make(*command: str, run: Path = tmp_path / "run", code: int = 0) -> str:
         run.mkdir(exist_ok=True)
-        script = 'run_dir=$1; shift; . recipes/common.sh; unless_there "$run_dir/file" "$@"'
+        script = 'run_dir=$1 source=en; shift; . recipes/common.sh; unless_there "$run_dir/file" "$@"'
         bash = ["bash", "-euc", script, "bash", str(run), *(word.format(run=run) for word in command)]
         done = subprocess.run(bash, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == code
@@ -91,17 +91,21 @@ def test_a_file_that_another_command_made_is_not_used(tmp_path: Path) -> None:
     first = ["cp", "/dev/null", "{run}/file"]
     make(*first)
     assert "file exists already" in make(*first, "--workers=3", "--gpus", "2")
-    corpus = tmp_path / "memory.tsv"
-    corpus.write_text("a\tb\n")
-    os.utime(corpus, (1, 1))
-    of_corpus = ["cp", "--train", str(corpus)]
-    for folder in ("run", "other"):
-        (tmp_path / folder).mkdir(exist_ok=True)
-    (tmp_path / "other" / "file").touch()
-    (tmp_path / "other" / "file.made-from").write_text(" ".join(of_corpus))
-    assert "file exists already" in make(*of_corpus, run=tmp_path / "other")
-    os.utime(corpus, (2**32, 2**32))
-    assert "memory.tsv has changed since" in make(*of_corpus, run=tmp_path / "other", code=1)
+    for flag, name, value in (
+        ("--train", "memory.tsv", "memory.tsv"),
+        ("--input", "test.en", "test.en"),
+        ("--valid", "dev.en-de.en.gz", "dev"),
+    ):
+        corpus, folder = tmp_path / name, tmp_path / flag
+        corpus.write_text("a\tb\n")
+        os.utime(corpus, (1, 1))
+        command = ["cp", flag, str(tmp_path / value)]
+        folder.mkdir()
+        (folder / "file").touch()
+        (folder / "file.made-from").write_text(" ".join(command))
+        assert "file exists already" in make(*command, run=folder)
+        os.utime(corpus, (2**32, 2**32))
+        assert f"{name} has changed since" in make(*command, run=folder, code=1)
     shutil.move(tmp_path / "run", tmp_path / "moved")
     other = make("touch", "{run}/file", run=tmp_path / "moved", code=1)
     assert "file was made by 'cp /dev/null RUN/file', but the command is now 'touch RUN/file'; set RUN to" in other
@@ -225,7 +229,7 @@ def test_pronunciations_are_learnt_and_scored(recipe: Recipe, tmp_path: Path) ->
     wrong = recipe("g2p.sh", "low/abc", **settings | {"RUN": tmp_path / "other"}, code=1)
     assert "low/abc_train.tsv is missing or empty; check G2P" in wrong.stderr
     assert (
-        "low has no files *_test.tsv; change EVALUATE"
+        "low/xyz_test.tsv does not exist; change EVALUATE"
         in recipe("g2p.sh", "--", *TINY, **settings, EVALUATE="test", code=1).stderr
     )
     changed = recipe("g2p.sh", "--", *TINY, **settings | {"MINUTES": "2"}, code=1).stderr
@@ -697,7 +701,7 @@ def test_table_3_trains_each_row_once(
     ("grammar.py", ["--out={one}/x"], "--out {one}/x cannot be made"),
     ("laws.py", [], "required: clone, folder"),
     ("service_card.py", [], "required: run, source_lang, target_lang, licence"),
-    ("directions.py", [], "required: run"),
+    ("multilingual.py", [], "required: run"),
 ])  # fmt: skip
 def test_mistakes_in_the_use_of_programs_are_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

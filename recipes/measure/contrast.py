@@ -41,7 +41,10 @@ def pairs(source: str, target: str, context: int) -> Iterator[tuple[str, dict[st
 
 def main(checkpoint: str, source: str, target: str, lines: str = "2") -> None:
     for context in (0, int(lines)):
-        kinds, rows = zip(*pairs(source, target, context), strict=True)
+        contrasts = list(pairs(source, target, context))
+        if not contrasts:
+            sys.exit(f"error: no line of {target} has such a word; give another text")
+        kinds, rows = zip(*contrasts, strict=True)
         command = ["nmt", "rescore", checkpoint, "--input-format", "jsonl", "--output-format", "text"]
         text = "".join(f"{json.dumps(row)}\n" for row in rows)
         output = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout

@@ -18,6 +18,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from html import escape
 
 from nmt.errors import NmtError
 from nmt.text.corpus import read_rows
@@ -28,10 +29,12 @@ from nmt.text.protected import Protected
 from nmt.text.words import AlignedWords, parse_pharaoh
 
 
-def phrases(links: Sequence[AlignedWords], words: int) -> Iterator[range]:
-    """Yields phrases of up to three source words."""
+def phrases(links: Sequence[AlignedWords], words: Sequence[str]) -> Iterator[range]:
+    """Yields phrases of up to three source words, which neither begin nor end with punctuation alone."""
     for size in (1, 2, 3):
-        for start in range(words - size + 1):
+        for start in range(len(words) - size + 1):
+            if not all(re.search(r"\w", words[edge]) for edge in (start, start + size - 1)):
+                continue
             source = range(start, start + size)
             target = sorted({t for s, t in links if s in source})
             back = {s for s, t in links if t in target}
@@ -46,11 +49,19 @@ def words_in(text: str) -> list[str]:
 
 def tagged(line: str, chosen: Sequence[range]) -> str:
     """Returns a line as HTML with a tag around each of the chosen ranges of words, inside of their punctuation."""
-    words = line.replace("&", "&amp;").replace("<", "&lt;").split()
-    for number, source in enumerate(chosen):
-        words[source[0]] = re.sub(r"\w", rf"<b id={number}>\g<0>", words[source[0]], count=1)
-        words[source[-1]] = re.sub(r"(.*\w)", r"\1</b>", words[source[-1]], count=1)
-    return " ".join(words)
+    words = line.split()
+    begins = {source[0]: f"<b id={i}>" for i, source in enumerate(chosen)}
+    ends = {source[-1]: "</b>" for source in chosen}
+    parts = [re.fullmatch(r"(\W*)(.*?)(\W*)", word) for word in words]
+    return " ".join(
+        escape(part[1], quote=False)
+        + begins.get(i, "")
+        + escape(part[2], quote=False)
+        + ends.get(i, "")
+        + escape(part[3], quote=False)
+        for i, part in enumerate(parts)
+        if part
+    )
 
 
 def measured(pair: Sequence[str], translation: str, links: str, rng: random.Random) -> list[bool]:
@@ -60,7 +71,7 @@ def measured(pair: Sequence[str], translation: str, links: str, rng: random.Rand
         pair: source, target, sure links and possible links.
     """
     source, target, sure, possible = pair
-    known = list(phrases(parse_pharaoh(sure), len(source.split())))
+    known = list(phrases(parse_pharaoh(sure), source.split()))
     rng.shuffle(known)
     tags = rng.randint(1, 3)
     chosen: list[range] = []
@@ -103,7 +114,8 @@ def main() -> None:
         correct.append(measured(pair, translation.strip() if options.translation else pair[1], links, rng))
     tags = [tag for sentence in correct for tag in sentence]
     figures = {"sentences": len(correct), "tags": len(tags), "correct": round(sum(tags) / len(tags), 4)}
-    print(json.dumps(figures | {"sentences_without_error": round(sum(map(all, correct)) / len(correct), 4)}))
+    with_tags = [sentence for sentence in correct if sentence]
+    print(json.dumps(figures | {"sentences_without_error": round(sum(map(all, with_tags)) / len(with_tags), 4)}))
 
 
 if __name__ == "__main__":

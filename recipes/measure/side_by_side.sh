@@ -42,7 +42,8 @@ make_pieces() { # its arguments are for the record of unless_there
     python recipes/measure/side_by_side.py encode "$text" "$pieces.part"
     mv "$pieces.part" "$pieces"
 }
-unless_there "$pieces" make_pieces CORPUS="$corpus" PIECES="$PIECES" MINUTES="$MINUTES"
+unless_there "$pieces" make_pieces CORPUS="$corpus" PIECES="$PIECES" MINUTES="$MINUTES" \
+    PEERS="$(cat recipes/measure/peers/* | cksum)"
 
 # measure TOOLKIT CONFIGURATION SEED PART: trains unless that is done, translates a part, and scores the translations.
 measure() {

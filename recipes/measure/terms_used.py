@@ -5,7 +5,8 @@
 
 `select` writes the lines that have terms, if the reference has the translation of each of them: PREFIX.source and
 PREFIX.reference. `share` prints the percentage of the terms of the source lines whose translation is in the target
-line, as it is, and with the endings that the words of TEXT exchange, a text in the target language.
+line, as it is, and with the endings that the words of TEXT exchange, a text in the target language. Both languages need
+spaces between words.
 """
 
 import re

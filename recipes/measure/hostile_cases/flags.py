@@ -1,4 +1,4 @@
-"""Odd values for the flags of every command. The command works, or it refuses them in one sentence."""
+"""Odd values for the flags of commands. The command works, or it refuses them in one sentence."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _ARGUMENTS = {
     "score": ("score", "--reference=corpus/test.de", "--hypothesis=corpus/test.out"),
     "report": ("report", "run", "--output=new.html"),
     "attention": ("attention", "average.safetensors", "--source=Bade.", "--output=new.html"),
-    "export": ("export", "ctranslate2", "average.safetensors", "--output=new"),
+    "export ctranslate2": ("export", "ctranslate2", "average.safetensors", "--output=new"),
     "architectures": ("architectures",),
     "trees linearize": ("trees", "linearize", "--train=corpus/trees.mrg", "--dest=new"),
     "trees words": ("trees", "words", "--like=trees", "--input=trees/train.words", "--output=new.out"),
@@ -89,6 +89,7 @@ def _inner(kind: Any) -> Any:
 
 
 _COMMANDS = {name: _flags(function) for name, function in _registered() if name in _ARGUMENTS}
+assert _COMMANDS.keys() == _ARGUMENTS.keys()
 
 
 def flags(random: Random) -> Trial:

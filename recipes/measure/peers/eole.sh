@@ -7,7 +7,7 @@ set -euo pipefail
 
 # aiohttp is missing among the dependencies of eole.
 own_environment "$environment" eole==0.6.4 torch==2.13.0 aiohttp==3.14.5
-sed "s|MODEL|$model|; s|TEXT|$text|; s|PIECES|$pieces|; s|SEED|$seed|" "$config.yaml" > "$out/config.yaml"
+sed "s|MODEL|${model//&/\\&}|; s|TEXT|${text//&/\\&}|; s|PIECES|${pieces//&/\\&}|; s|SEED|$seed|" "$config.yaml" > "$out/config.yaml"
 train SIGTERM "$environment/bin/eole" train -config "$out/config.yaml"
 run "$environment/bin/eole" predict -model_path "$model" -src "$text/$part.de" \
     -output "$out/$part.en" -beam_size 5 -batch_size 32

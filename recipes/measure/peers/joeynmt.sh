@@ -9,7 +9,7 @@ own_environment "$environment" joeynmt==2.3.0 torch==2.13.0 numpy==2.4.6 importl
 for language in de en; do
     head -n 10 "$pieces/choose.$language" > "$out/dev.$language"
 done
-sed "s|OUT|$out|; s|PIECES|$pieces|; s|SEED|$seed|" "$config.yaml" > "$out/config.yaml"
+sed "s|OUT|${out//&/\\&}|; s|PIECES|${pieces//&/\\&}|; s|SEED|$seed|" "$config.yaml" > "$out/config.yaml"
 train SIGINT "$environment/bin/python" -m joeynmt train "$out/config.yaml" --skip-test
 read -r updates tokens < <("$environment/bin/python" - "$model" << 'PYTHON'
 import pathlib, sys, torch
