@@ -4,7 +4,8 @@
 #
 #   bash recipes/measure/confidence.sh MODEL SOURCE REFERENCE
 #
-# RUN=folder receives the translations. ROUNDS (default 5) is how often the time is measured.
+# RUN=folder receives the translations. ROUNDS (default 5) is how often the time is measured. DIRECTION=eng_Latn-fra_Latn
+# names the languages if the model has several.
 set -euo pipefail
 . "$(dirname "$0")/../common.sh"
 
@@ -16,5 +17,7 @@ for file in "$model" "$source" "$reference"; do
 done
 set_up_environment
 mkdir -p "$run_dir"
-run nmt generate "$model" --input "$source" --output "$run_dir/out.jsonl" --output-format jsonl
-run python recipes/measure/confidence.py "$model" "$run_dir/out.jsonl" "$reference" "${ROUNDS:-5}"
+text=$source
+choose_direction "$model"
+run nmt generate "$model" "${languages[@]}" --input "$text" --output "$run_dir/out.jsonl" --output-format jsonl
+run python recipes/measure/confidence.py "$model" "$source" "$target" "$run_dir/out.jsonl" "$reference" "${ROUNDS:-5}"
