@@ -7,7 +7,7 @@ in parts: those with odd indices are its values (numbers and protected words), a
 import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import regex as re
 
@@ -34,13 +34,17 @@ class Match(NamedTuple):
     source: str
     target: str  # with the values of the new sentence if only these differ
     score: float  # the similarity of the sources; 1 if and only if `target` translates the new sentence
-    # The parts of both sources in order: `=` is in both, `-` only in the memory, `+` only in the new one.
-    difference: Sequence[tuple[Literal["=", "-", "+"], str]]
+    sentence: str  # the new one, in the form in which sentences are compared
 
     @property
     def percent(self) -> int:
         """The score in percent."""
         return round(100 * self.score)
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the match as the fields of a JSON object."""
+        fields = self._asdict()
+        return fields | {"difference": difference(fields["source"], fields.pop("sentence"))}
 
 
 def normalised(text: str) -> str:
@@ -172,18 +176,20 @@ def exact_match(
     """Returns the match if a pair translates a sentence, perhaps with other values. All are given in parts."""
     old, new = "".join(earlier), "".join(sentence)
     if old == new:
-        return Match(old, "".join(target), 1.0, [("=", old)])
+        return Match(old, "".join(target), 1.0, old)
     if rest(earlier) != rest(sentence):
         return None
     filled = with_values(earlier[1::2], sentence[1::2], target, languages)
-    return None if filled is None else Match(old, filled, 1.0, difference(old, new))
+    return None if filled is None else Match(old, filled, 1.0, new)
 
 
 # Similar sentences
 
 
 def difference(earlier: str, sentence: str) -> list[tuple[Literal["=", "-", "+"], str]]:
-    """Returns how a sentence differs from an earlier one, as in `Match`."""
+    """Returns the parts of both in order: `=` is in both, `-` only in the earlier one, `+` only in the new one."""
+    if earlier == sentence:
+        return [("=", sentence)]
     from rapidfuzz.distance import Indel  # of the extra `memory`
 
     old, new = _TOKEN.findall(earlier), _TOKEN.findall(sentence)
@@ -208,7 +214,7 @@ def near_matches(sentence: str, pairs: Sequence[tuple[str, str]], least: float, 
     cutoff = least - 0.01  # which extract takes for a little more than it is
     scored = extract(sentence, sources, scorer=similarity, score_cutoff=cutoff, limit=most)
     return [
-        Match(source, pairs[i][1], int(100 * score + 1e-6) / 100, difference(source, sentence))
+        Match(source, pairs[i][1], int(100 * score + 1e-6) / 100, sentence)
         for source, score, i in scored
         if score > least - 1e-6
     ]

@@ -66,7 +66,7 @@ class RequestedText:
             hypotheses = [
                 self._hypothesis(translation, pieces=pieces) | _terms(sentence, translation) for translation in ranked
             ]
-            memory = {"memory": [match._asdict() for match in sentence.matches]} if sentence.matches else {}
+            memory = {"memory": [match.fields() for match in sentence.matches]} if sentence.matches else {}
             sentences.append({"line": sentence.line, "source": sentence.raw, "hypotheses": hypotheses} | memory)
         detected = {"detected": self.detected.language} if self.detected else {}
         return {"text": self.translation(), "sentences": sentences} | detected

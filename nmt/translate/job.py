@@ -138,7 +138,7 @@ class TranslationJob(ModelJob):
         """
         if self.output == "jsonl":
             hypotheses = [translation.fields() for translation in record.translations]
-            memory = {"memory": [match._asdict() for match in record.matches]} if record.matches else {}
+            memory = {"memory": [match.fields() for match in record.matches]} if record.matches else {}
             fields = {**record.fields, "source": record.source, "hypotheses": hypotheses} | memory
             return json.dumps(fields, ensure_ascii=False) + "\n"
         if self.output == "tsv":
