@@ -2,12 +2,13 @@
 
 import math
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from nmt.errors import NmtError
-from nmt.files import digest_of_json, new_folder, writing
+from nmt.files import digest_of_json, is_partial, new_folder, writing
 from nmt.locks import LOCK, locked
 
 _ADVICE = "free some space, or set XDG_CACHE_HOME to a folder that can be written"
@@ -30,6 +31,8 @@ def cached_folder(kind: str, key: Any, write: Callable[[Path], None]) -> Path:
             root.mkdir(parents=True, exist_ok=True)
         busy = f"another process writes to {root}; waiting until it is done"
         with locked(root / LOCK, busy, _ADVICE, patience=math.inf):
+            for unfinished in [each for each in root.iterdir() if is_partial(each.name)]:  # of a killed process
+                shutil.rmtree(unfinished, ignore_errors=True)
             if not folder.is_dir():
                 with new_folder(folder, "XDG_CACHE_HOME") as new, writing(folder, _ADVICE):
                     write(new)

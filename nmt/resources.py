@@ -4,7 +4,8 @@ import ctypes
 import os
 import resource
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # <malloc.h>: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
@@ -23,9 +24,21 @@ def _control_groups() -> list[Path]:
     return [group, *(parent for parent in group.parents if parent.is_relative_to(_CONTROL_GROUP))]
 
 
-def share_cores(processes: int) -> None:
-    """Limits the threads of numerical libraries in new child processes, so that `processes` of them share the cores."""
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
+def threads_of_each(processes: int) -> str:
+    """Returns OMP_NUM_THREADS for processes that share the cores; the user's own value has precedence."""
+    return os.environ.get("OMP_NUM_THREADS") or str(max(1, usable_cores() // processes))
+
+
+@contextmanager
+def sharing_cores(processes: int) -> Iterator[None]:
+    """Limits the threads of numerical libraries in processes that start in the block, which share the cores."""
+    own = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = threads_of_each(processes)
+    try:
+        yield
+    finally:
+        if own is None:
+            del os.environ["OMP_NUM_THREADS"]
 
 
 def limit_spinning() -> None:

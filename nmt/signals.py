@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from nmt.errors import INTERRUPTED_EXIT_CODE, StoppedError
 
@@ -33,6 +33,7 @@ _ONE_SIGNAL_SECONDS = 0.5
 # The longest wait of a main thread. A signal that arrives just before a wait does not interrupt it, and Python runs
 # the handler after the wait.
 WAIT_SECONDS = 1.0
+_replaced: list[dict[signal.Signals, Any]] = []  # the handlers in whose place blocks of `cleaning_up` have their own
 
 
 def end_without_traceback() -> None:
@@ -56,6 +57,8 @@ def end_as_usual() -> None:
     for signum in STOPPING:
         if signal.getsignal(signum) is _end_resumably:
             signal.signal(signum, signal.SIG_DFL)
+    for handlers in _replaced:  # those that blocks of `cleaning_up` around this call restore
+        handlers.update({s: signal.SIG_DFL for s, handler in handlers.items() if handler is _end_resumably})
 
 
 def not_ignored(signums: tuple[signal.Signals, ...]) -> list[signal.Signals]:
@@ -69,6 +72,7 @@ def cleaning_up() -> Iterator[None]:
     caught = STOPPING if threading.current_thread() is threading.main_thread() else ()
     previous = {signum: signal.getsignal(signum) for signum in caught}
     handlers = {signum: handler for signum, handler in previous.items() if handler in (signal.SIG_DFL, _end_resumably)}
+    _replaced.append(handlers)
 
     def restore() -> None:
         for signum, handler in handlers.items():
@@ -87,6 +91,7 @@ def cleaning_up() -> Iterator[None]:
         yield
     finally:
         restore()
+        _replaced.remove(handlers)
 
 
 @contextmanager

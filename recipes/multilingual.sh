@@ -107,4 +107,4 @@ for direction in "${directions[@]}"; do
         --metric chrf --json > "$output.json"
 done
 run nmt report "$run_dir/model" --output "$run_dir/report.html"
-python recipes/multilingual.py "$run_dir" | tee "$run_dir/scores"
+python recipes/scores_by_direction.py "$run_dir" | tee "$run_dir/scores"

@@ -701,7 +701,7 @@ def test_table_3_trains_each_row_once(
     ("grammar.py", ["--out={one}/x"], "--out {one}/x cannot be made"),
     ("laws.py", [], "required: clone, folder"),
     ("service_card.py", [], "required: run, source_lang, target_lang, licence"),
-    ("multilingual.py", [], "required: run"),
+    ("scores_by_direction.py", [], "required: run"),
 ])  # fmt: skip
 def test_mistakes_in_the_use_of_programs_are_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

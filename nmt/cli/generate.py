@@ -50,13 +50,15 @@ def generate(
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
+    if files.output_format == "tsv" and search.alignments:
+        raise NmtError("--output-format tsv has no column for --alignments; give text or jsonl")
     check_inputs([*files.input, *files.by_flag.values()])
     is_resumable = check_files([*files.input, *files.by_flag.values(), *checkpoints], files.output, options)
     doubtful: list[str] = []  # the lines whose translations lack something, or suffer from their terms
     origins = Counter[str]()
     with (
         executing(options, files.workers) as execution,
-        console.Progress("translate", None, "sentence", bar=not to_terminal) as progress,
+        console.Progress("translate", None, "line", bar=not to_terminal) as progress,
     ):
         runtime = placed(runtime, options, engine.engine)
         setup = Setup(tuple(checkpoints), search, runtime, engine, languages, files.glossary, files.memory)

@@ -16,7 +16,7 @@ nmt preprocess --source-lang en --target-lang de --train news --valid dev --dest
 def preprocess(files: CorpusConfig, config: DataConfig, options: JobConfig) -> None:
     """Turn parallel text into a data folder that `nmt train` reads.
 
-    Tokenises the text, trains a subword model on it and encodes every line.
+    Trains a subword model on the text and encodes every line.
 
     A training pair is dropped and counted if a side is empty or too long, or if the lengths differ too much.
     Validation and test pairs are never dropped.

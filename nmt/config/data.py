@@ -1,4 +1,4 @@
-"""The options of `nmt clean` and `nmt preprocess`, which make corpora and data folders from text."""
+"""The options of commands that make corpora, vocabularies and data folders from text, such as `nmt preprocess`."""
 
 import re
 from dataclasses import dataclass
@@ -348,7 +348,9 @@ class DataConfig(Config, panel="Corpus"):
         "cores; with --cluster as many as fit.",
         panel="Work",
     )
-    seed: Natural = work_option(1, "Seed of the subword model's training sample, of subword sampling and of --augment.")
+    seed: Natural = work_option(
+        1, "Seed of the subword model's training sample, of subword sampling, and of what is drawn at random."
+    )
 
     def _check(self) -> None:
         if self.languages is not None:

@@ -71,7 +71,14 @@ def corpora_of(config: DataConfig, text: TextConfig, flag: str, prefixes: Sequen
             if config.languages is not None:
                 own = f"{prefix}.{source}-{target}", f"{prefix}.{target}-{source}"
                 stems = [stem for stem in (*own, prefix) if has_side(stem, source) and has_side(stem, target)]
-            for stem in stems[:1]:
+                for stem in own:  # whose names have both languages
+                    if stem not in stems and (alone := [each for each in (source, target) if has_side(stem, each)]):
+                        other = f"{stem}.{target if alone == [source] else source}"
+                        raise NmtError(f"{flag}: there is {stem}.{alone[0]}, but no {other}; check the names")
+                if len(stems) > 1 and flag != "--train":
+                    names = " and ".join(f"{stem}.{source}" for stem in stems)
+                    raise NmtError(f"{flag} {prefix} has {names}; leave one of them, because scores are of one text")
+            for stem in stems:
                 paths = parallel_paths(stem, source, target)
                 files = str(paths[0]), str(paths[1])
                 corpora.append(Corpus(prefix, index, text.direction(source, target), files))
@@ -243,7 +250,7 @@ def text_config(config: DataConfig) -> TextConfig:
     values = {field.name: options[field.name] for field in fields(TextConfig) if field.name in options}
     values |= {"source_lang": langs[0], "target_lang": langs[1], "languages": languages, "directions": ()}
     values |= {"source_tokenizer": tokenizers[0], "target_tokenizer": tokenizers[1]}
-    return TextConfig(
+    text = TextConfig(
         **values,
         tags=tuple(dict.fromkeys(tag for tag in config.tag if tag)),
         language_pieces=tuple(f"<2{lang}>" for lang in languages),
@@ -252,6 +259,9 @@ def text_config(config: DataConfig) -> TextConfig:
         context_piece=CONTEXT_PIECE if config.context else None,
         similar_piece=SIMILAR_PIECE if config.similar else None,
     )
+    if taken := [tag for tag in text.tags if tag in (*text.language_pieces, *text.marks)]:
+        raise NmtError(f"--tag {taken[0]} is the name of a special piece; choose another")
+    return text
 
 
 def show_tokenizers(text: TextConfig) -> None:
@@ -308,15 +318,19 @@ def _train_model(
     config: DataConfig, text: TextConfig, plan: Plan, train: Sequence[Corpus], sides: tuple[Side, ...]
 ) -> Subword:
     """Trains a subword model on a sample of one side or of both."""
+    pairs = plan.rows
     if text.languages:
         sampled, chunks = _sample_of_files(config, text, plan, train)
         named = listed(text.languages)
+        segments = zip(train, plan.segments, strict=True)  # those of both directions have the same files
+        files = {frozenset((a.digest, b.digest)): a.lines for each, (a, b, *_) in segments if not each.is_copy}
+        pairs = sum(files.values())
     else:
         sampled = min(plan.rows, config.subword_sample)
         named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
         rows = chain.from_iterable(read_rows(*corpus.paths) for corpus in train)
         chunks = raw_pairs(sample(rows, plan.rows, sampled, config.seed))
-    size = config.vocab_size or usual_vocab_size(config, plan.rows)
+    size = config.vocab_size or usual_vocab_size(config, pairs)
     pieces = "" if config.subword == "char" else f" of {size:,} pieces"
     suited = "" if config.vocab_size or not pieces else ", which suit the size of the corpus (--vocab-size),"
     console.info(f"Training a {config.subword} model{pieces}{suited} on {sampled:,} lines of {named}")

@@ -177,8 +177,9 @@ def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
             f"{flag} needs one vocabulary for both languages, but --like {config.like} has two; leave it out"
         )
     # Control characters, which no text has. Without pieces for bytes, the last pieces are usually the rarest.
-    rare = [f"<0x0{n}>" for n in range(1, 9)] if "<0x01>" in like.source else like.source.vocabulary[-8:]
-    unused = (piece for piece in rare if piece not in text.marks)
+    rare = [f"<0x0{n}>" for n in range(1, 9)] if "<0x01>" in like.source else like.source.vocabulary[::-1]
+    taken = {*text.marks, *text.tags, *text.language_pieces}
+    unused = (piece for piece in rare if piece not in taken)
     if config.terms and not text.term_pieces:
         text = replace(text, term_pieces=tuple(islice(unused, 3)))
     if config.context:
@@ -192,8 +193,8 @@ def _with_directions(text: TextConfig, config: DataConfig, train: Sequence[Corpu
     """Returns the text processing with the directions of the training text, and those that a model had before."""
     asked, has = [text.direction(*pair) for pair in config.pairs], {corpus.direction for corpus in train}
     known = {lang for direction in has for lang in direction}
-    missing = [str(direction) for direction in asked if direction not in has and config.directions]
-    if missing := missing or sorted({lang for direction in asked for lang in direction} - known):
+    directions = [str(direction) for direction in asked if direction not in has and config.directions]
+    if missing := directions or sorted({lang for direction in asked for lang in direction} - known):
         flag = "--directions" if config.directions else "--languages"
         raise NmtError(f"no --train has files for {', '.join(missing):.200}; take it out of {flag}, or add such files")
     if config.alignments and len(train) != len(config.train):
@@ -349,7 +350,9 @@ class EncodingJob(Job):
 
     def compute(self, encoder: Encoder, pairs: RawPairs) -> Result:
         result = encoder(pairs)
-        same, near = self.held_out.leaked_pairs(pairs.source, pairs.target)
+        is_copy = pairs.direction and pairs.direction.source == pairs.direction.target  # the pair is checked itself
+        lines = ([], []) if is_copy else (pairs.source, pairs.target)
+        same, near = self.held_out.leaked_pairs(*lines)
         return Result(result.values, {**result.arrays, "same": same, "near": near})
 
     def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, Result]]) -> Result:

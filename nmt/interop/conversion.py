@@ -211,7 +211,8 @@ class Settings:
         for name, lang in langs.items():
             if not isinstance(lang, str) or not lang:
                 side = name.removesuffix("_lang")
-                raise NmtError(f"{self.path} does not say the {side} language; give it with {flag_name(name)}")
+                problem = f"{self.path} does not say the {side} language"
+                raise NmtError(f"{problem}; give its folder to nmt import with {flag_name(name)}")
         if len({*langs.values()}) == 1:
             raise NmtError(f"both languages are {lang}; give others with --source-lang and --target-lang")
         return langs

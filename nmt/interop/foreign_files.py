@@ -91,6 +91,11 @@ def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tenso
     for name, plain in _PLAIN.items():
         if (given := options.get(name, plain)) != plain:
             raise NmtError(f"{path} has {name} {given!r:.40}, which nmt does not merge; merge it with peft first")
+    if (begin := options.get("init_lora_weights", True)) not in (True, False, "gaussian", "eva", "orthogonal"):
+        problem = f"{path} has init_lora_weights {begin!r:.40}, which changes the weights of the model itself"
+        raise NmtError(f"{problem}; merge it with peft first")
+    if not isinstance(options.get("lora_alpha"), int | float):
+        raise NmtError(f"{path} has no number as its lora_alpha; download it again")
     stored = [name for name in EMBEDDINGS if name in tensors] or [SHARED]
     copies = [name for name in EMBEDDINGS[1:] if name not in stored[:-1]]
     merged: dict[str, Tensor | Computed] = {**dict.fromkeys(copies, tensors.get(stored[-1], torch.empty(0))), **tensors}

@@ -161,10 +161,11 @@ def _import_from_hub(model: Any, path: Path) -> None:
         raise NmtError(f"{model.id} has no {missing}; choose a model of the kind marian or m2m_100")
     folder = _downloaded(model, files[_CONFIG]).parent
     with naming(model.id):
-        read_settings(folder)  # refuses other models before their weights are downloaded
+        _, kind = read_settings(folder)  # refuses other models before their weights are downloaded
     needed = [files[name] for name in (*_TEXT, *sorted(weights)) if name in files]
     size = sum(file.size for file in needed if not (folder / file.rfilename).exists())
-    _check_space(model.id, {folder: size, path.parent: sum(files[name].size for name in weights)})
+    growth = 2 if kind == "marian" else 1  # those of MarianMT get 32 bits, and others keep their type
+    _check_space(model.id, {folder: size, path.parent: growth * sum(files[name].size for name in weights)})
     licence = (model.card_data or {}).get("license") or "not stated"
     console.info(f"downloading {model.id}, {size / 1e6:,.1f} MB; licence: {licence}; huggingface.co/{model.id}")
     for file in needed:

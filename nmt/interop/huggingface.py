@@ -93,7 +93,11 @@ def import_huggingface(
     if kind == "m2m_100":
         if any(languages.values()):
             raise NmtError(f"{path} is a model of many languages; leave out --source-lang and --target-lang")
-        return _import_multilingual(settings, tensors, selection)
+        checkpoint = _import_multilingual(settings, tensors, selection)
+        if base is not None:
+            imported = checkpoint.provenance["imported"] | {"folder": folder, "model_folder": base}
+            checkpoint = replace(checkpoint, provenance=checkpoint.provenance | {"imported": imported})
+        return checkpoint
     if variants := selection.variants():
         unneeded = ", ".join(map(flag_name, variants))
         raise NmtError(f"{path} is a model of MarianMT, which stays as it is; leave out {unneeded}")
@@ -162,6 +166,7 @@ def _import_multilingual(settings: Settings, tensors: Tensors, selection: Select
     folder = settings.path.parent
     d_model, d_ff = settings.required("d_model"), settings.both_sides("ffn_dim")
     activation = settings.choice("activation_function", ["relu", "gelu"], "relu")
+    settings.choice("decoder_start_token_id", [settings.required("eos_token_id")], settings.required("eos_token_id"))
     config = settings.model_config(d_model, d_ff, activation=activation, output_bias=False, **_ARCHITECTURE)
     stored = next((name for name in EMBEDDINGS if name in tensors), SHARED)
     embedding_VD = materialized(tensors.take(stored, (settings.required("vocab_size"), config.d_model)))

@@ -39,12 +39,14 @@ _NEVER = (
 _KNOWN: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",), "input-types": ([],), "lemma-dim-emb": ("0",), "transformer-ffn-depth": ("2",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"), "transformer-decoder-ffn-depth": ("0",),
-    "transformer-ffn-activation": ("relu", "swish", "gelu"), "transformer-decoder-dim-ffn": ("0",),
+    "transformer-ffn-activation": ("relu", "swish"), "transformer-decoder-dim-ffn": ("0",),
     "transformer-postprocess-emb": ("d", ""), "transformer-attention-mask": ("default",),
     "transformer-tied-layers": ([],),
 } | dict.fromkeys(_NEVER.split(), ("false",))  # fmt: skip
-# The norms, by transformer-preprocess, transformer-postprocess without dropout, and transformer-postprocess-top.
-_NORMS = {", an, ": "post", "n, a, n": "pre"}
+# The norms, by transformer-preprocess, transformer-postprocess without dropout, and transformer-postprocess-top. Norms
+# before the sub-layers ("n, a, n") differ between versions of Marian: older ones and Bergamot normalise only the query
+# of self-attention. So does "gelu", which is an approximation in them.
+_NORMS = {", an, ": "post"}
 
 
 class Vocabulary(NamedTuple):
@@ -269,7 +271,8 @@ def _weights(
         weights[f"{side}_embedding.weight"] = _content((size + 2, config.d_model), rows)
     name, size = "decoder_ff_logit_out_b", sizes[1]
     bias = take(name, 1, size) if name in tensors else Stored(np.zeros((1, size)))
-    rows = partial(_our_rows, bias._replace(numbers=bias.numbers[0]), SILENT)
+    # Marian never writes UNK.
+    rows = partial(_our_rows, bias._replace(numbers=bias.numbers[0]), SILENT, (PAD, UNK, BOS))
     weights["output_bias"] = _content((size + 2,), rows)
     if tensors:
         raise NmtError(f"{path} has the tensor {min(tensors)!r:.80}, which nmt does not have; take another model")
@@ -287,11 +290,15 @@ def _joined(parts: Sequence[Stored]) -> Array:
     return np.concatenate([part.read().T for part in parts])
 
 
-def _our_rows(stored: Stored, missing: float) -> Array:
-    """Returns the rows of our ids. Marian has no PAD and no BOS: it begins a target with a vector of zeros."""
+def _our_rows(stored: Stored, missing: float, ids: Sequence[int] = (PAD, BOS)) -> Array:
+    """Returns the rows of our ids. Marian has no PAD and no BOS: it begins a target with a vector of zeros.
+
+    Args:
+        missing: the value of the rows of `ids`.
+    """
     theirs = stored.read()
     ours = theirs[[0, 1, 0, 0, *range(2, len(theirs))]]
-    ours[[PAD, BOS]] = missing
+    ours[[*ids]] = missing
     return ours
 
 

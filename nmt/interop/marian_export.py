@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nmt import console
 from nmt.checkpoint import Checkpoint, materialized
 from nmt.config import Facts, ModelConfig
 from nmt.errors import NmtError
@@ -49,13 +50,18 @@ def export_marian(checkpoint: Checkpoint, origin: str, output: str, *, facts: Fa
         NmtError: Marian does not support the architecture or the text processing.
     """
     config, text = checkpoint.model_config, checkpoint.codec.config
-    check_supported(config, origin, "Marian", ("norm", "decoder", "sinusoids"))
+    check_supported(config, origin, "Marian", ("decoder", "sinusoids"))
+    if config.activation == "gelu":
+        raise NmtError(f"--activation gelu of {origin} is another function in versions of Marian; train one with relu")
     if config.sinusoids != "marian":
         raise NmtError(f"Marian needs a model with --sinusoids marian, but {origin} has {config.sinusoids}; train one")
     check_text(checkpoint.codec, origin, "Marian")
     if text.has_moses or text.lowercase or text.languages:
         problem = f"{origin} needs Moses, small letters or such tokens; export it in another format"
         raise NmtError(f"Marian's engines take raw text without tokens of languages, but {problem}")
+    if text.tags:
+        tags = f"{origin} has the tags {' '.join(text.tags)}, which Marian's engines do not put before a sentence"
+        console.warn(f"{tags}; they translate every sentence as one without a tag")
     if quantization == "int8" and (config.d_model % 64 or config.d_ff % 64):
         sizes = f"{origin} has d_model {config.d_model} and d_ff {config.d_ff}"
         raise NmtError(f"products in 8 bits need multiples of 64, but {sizes}; give --quantization float32")

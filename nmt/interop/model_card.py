@@ -38,7 +38,7 @@ AGAIN = (
     "repository."
 )
 # Keys of a provenance whose values are paths of the user.
-_PATHS = "save_dir", "init_from", "user_module", "averaged", "folder", "file"
+_PATHS = "save_dir", "init_from", "user_module", "averaged", "folder", "file", "path", "model_folder"
 
 
 def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size: int, again: str = "") -> str:

@@ -15,7 +15,7 @@ from nmt.config import SelectionConfig
 from nmt.errors import NmtError
 from nmt.interop.sentencepiece_model import changed, merge, scores_of
 from nmt.text.codec import Preparer, TextCodec
-from nmt.text.corpus import read_lines
+from nmt.text.corpus import is_regular, read_lines
 from nmt.text.languages import matching
 from nmt.text.subword import SPACE, Subword, processor_of
 
@@ -99,6 +99,9 @@ def with_new_pieces(
     def text(files: Sequence[str]) -> Iterator[str]:
         return map(prepare, chain.from_iterable(map(read_lines, files)))
 
+    for file in (*selection.add_pieces, *selection.unchanged, *selection.pieces_of):
+        if not is_regular(file):
+            raise NmtError(f"{file} is no file, but it is read several times; save its text in a file first")
     characters = _missing_characters(model, text(selection.add_pieces), selection.pieces, text(selection.unchanged))
     if characters:
         console.info(f"{len(characters):,} new characters: {console.listed(list(characters))}")

@@ -136,6 +136,7 @@ class JobFolder:
             for outcome in outcomes:
                 shard = shards[outcome.chunk.first]
                 if outcome.result is not None:
+                    self.check_input()  # what was read of a changed file must not stay
                     self.add(shard, outcome.result)
                 else:
                     failures.append(outcome)
@@ -194,7 +195,7 @@ def job_folder(
             with locked(path / _PREPARING, waiting, _ADVICE, patience=math.inf):
                 folder = _opened(path, source, options, shard_rows, settings, prepare)
             yield folder
-        except SystemExit:
+        except (SystemExit, KeyboardInterrupt):  # the second in a Python program
             if folder and folder.is_complete:
                 _remove(path)
                 return
@@ -213,8 +214,7 @@ def _opened(
 ) -> JobFolder:
     """Returns the folder of a job, which is prepared first unless an earlier process did that."""
     # What merges the parts computes nothing, so it may be another machine.
-    free = {"--device", "--precision", *([] if options.shard_lines else [_SHARD_LINES])} if options.merge else set()
-    shard_rows = options.shard_lines or shard_rows
+    free = {"--device", "--precision"} if options.merge else set()
     manifest_file = path / _MANIFEST
     try:
         saved: dict[str, Any] = json.loads(manifest_file.read_text(encoding="utf-8"))
@@ -229,6 +229,9 @@ def _opened(
         for name in (_SHARDS, _DATA):
             with files.writing(path / name, _ADVICE):
                 (path / name).mkdir(exist_ok=True)
+    if options.merge:  # whose own guess may differ, such as on another machine
+        shard_rows = saved["settings"][_SHARD_LINES]
+    shard_rows = options.shard_lines or shard_rows
     plan = source.plan(shard_rows, Plan.from_dict(saved["plan"]) if saved else None)
     every: dict[str, Any] = {"version of its files": _VERSION}
     for segment_number, segment in enumerate(plan.segments, start=1):

@@ -17,7 +17,7 @@ from nmt import console
 from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.errors import NmtError
-from nmt.resources import share_cores
+from nmt.resources import sharing_cores
 from nmt.signals import WAIT_SECONDS
 
 # Row n of files that are read side by side: line n of each of them. Of rows in memory, values of JSON.
@@ -191,11 +191,11 @@ def local(job: Job, chunks: Chunks, workers: int | None, progress: Progress) -> 
     from nmt.jobs.pool import WorkerDiedError, worker_pool
 
     assert workers
-    share_cores(workers)
     codec = job.codec()
     in_flight: list[_Unfinished] = []
     running: dict[Future[Any], tuple[_Unfinished, Batch]] = {}
-    with worker_pool(partial(_task, job), workers, ATTEMPTS, preload=type(job).__module__) as submit:
+    pool = worker_pool(partial(_task, job), workers, ATTEMPTS, preload=type(job).__module__)
+    with sharing_cores(workers), pool as submit:
         while True:
             # Idle workers begin a chunk while the last batches of others are running.
             while len(in_flight) < 2 or len(running) < workers:

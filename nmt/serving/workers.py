@@ -12,7 +12,7 @@ from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.jobs.pool import worker_pool
 from nmt.pages.attention import attention_in, page_data
-from nmt.resources import share_cores
+from nmt.resources import sharing_cores
 from nmt.text.directions import Direction
 from nmt.translate.encoding import EncodedSentence, in_batches
 from nmt.translate.job import Engine, load_engine
@@ -89,9 +89,9 @@ Submit = Callable[[Work], "Future[Any]"]
 @contextmanager
 def started(models: ModelFiles, engine: EngineConfig, runtime: RuntimeConfig, workers: int) -> Iterator[list[Submit]]:
     """Yields a function for each worker that submits `Work` to it, after all workers have loaded the models."""
-    if workers > 1:
-        share_cores(workers)
     with ExitStack() as pools:
+        if workers > 1:
+            pools.enter_context(sharing_cores(workers))
         # Even a single worker is a process of its own: a thread would share the interpreter with the event loop.
         tasks = [partial(_ModelWorker, models, engine, runtime, process) for process in range(workers)]
         submits = [pools.enter_context(worker_pool(task, 1, _ATTEMPTS, preload=__name__)) for task in tasks]

@@ -13,6 +13,7 @@ _NOT_GEORGIAN, _CASED = re.compile("[^ა-ჿ]+"), re.compile(r"(?![ა-ჿ])[\p
 # separates it from the next one
 _ACCENT = re.compile(r"(?<=\p{Greek}\p{M}*)(?!(?<=(?<!\w)[ηΗ])\u0301(?!\w))[^\P{Mn}\u0308\u0345]")
 _HIATUS = re.compile(r"([αεηιουω][\u0300\u0301\u0342])([ιυ])(?!\p{M})")
+_ORDINAL = re.compile(r"[ªº\p{Lm}]")  # letters that have no capitals, such as in N.º and 1ª
 # What Irish writes before a word stays small: nGaillimh, mBaile. A hyphen separates it only from a small vowel.
 _IRISH_VOWEL = re.compile(r"(?<!\w)([nt])(?=[AEIOUÁÉÍÓÚ])")
 _IRISH = re.compile(
@@ -61,5 +62,5 @@ def has_case(text: str) -> bool:
 
 def is_upper(text: str, lang: str) -> bool:
     """Returns whether text is in capitals. Text with letters of a script without capitals, such as Arabic, is not."""
-    text = _IRISH.sub("", text) if base_language(lang) == "ga" else text
+    text = _ORDINAL.sub("", _IRISH.sub("", text) if base_language(lang) == "ga" else text)
     return text.isupper() and not any(category(character) == "Lo" for character in text)

@@ -32,13 +32,13 @@ def language_tokens(vocabulary: Iterable[str]) -> list[str]:
 class _Sentencepiece:
     """The pieces of a sentencepiece model of Marian.
 
-    A language code at the beginning of a line is one piece, unless the vocabulary has several: then the languages
-    are named elsewhere, and a code in a line is text.
+    A language code at the beginning of a line is one piece if the vocabulary has one. If it has several, the languages
+    are named elsewhere, and without any, a code in a line is text, too.
     """
 
     def __init__(self, model: bytes, vocabulary: Iterable[str]) -> None:
         self._processor = processor_of(model)
-        self._has_codes = len(language_tokens(vocabulary)) < 2
+        self._has_codes = len(language_tokens(vocabulary)) == 1
 
     def split(self, line: str) -> list[str]:
         code = language_code(line) if self._has_codes else ""

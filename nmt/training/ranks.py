@@ -30,7 +30,7 @@ from nmt import console
 from nmt.config import TrainConfig
 from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
 from nmt.model.device import Runtime, set_up
-from nmt.resources import share_cores
+from nmt.resources import threads_of_each
 from nmt.signals import STOPPING, StopSignals, not_ignored
 
 _T = TypeVar("_T")
@@ -262,7 +262,6 @@ def launch(arguments: list[str], count: int, device: str) -> None:
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
     if device != "cpu" and gpus < count:
         raise NmtError(f"--gpus is {count}, but torch sees {gpus} GPUs here; give a smaller --gpus, or --device cpu")
-    share_cores(count)
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are passed on here
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
 
@@ -289,6 +288,7 @@ def launch(arguments: list[str], count: int, device: str) -> None:
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is here, and no rank starts one
+        "OMP_NUM_THREADS": threads_of_each(count),
     }
     ranks = start_processes(
         name="nmt",

@@ -318,8 +318,9 @@ def _without_model(unit: Unit, sentence: Sentence, *, aligned: bool) -> Translat
         unmet = not has_terms(sentence.terms, target)
         words = _in_proportion(sentence.raw, target) if aligned else None
         return Translation(target, 0.0, [], [], unmet, words, origin)
-    words = [(i + len(sentence.tags), i) for i in range(len(RAW_WORD.findall(source)))]
-    return Translation("" if is_blank(source) else source.strip(), 0.0, [], [], alignment=words if aligned else None)
+    text = "" if is_blank(source) else source.strip()
+    words = [(i + len(sentence.tags), i) for i in range(len(RAW_WORD.findall(text)))]
+    return Translation(text, 0.0, [], [], alignment=words if aligned else None)
 
 
 def _from_parts(

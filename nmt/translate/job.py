@@ -86,6 +86,7 @@ class TranslationJob(ModelJob):
 
     Attributes:
         offers: whether similar sentences of memories are in the results.
+        shows_alignments: whether the output has them, which markup also needs without showing them.
         calibrations: see `by_sentence`.
     """
 
@@ -93,6 +94,7 @@ class TranslationJob(ModelJob):
     output: OutputForm = "text"
     offers: bool = False
     calibrations: Mapping[str, Calibration] = field(default_factory=dict)
+    shows_alignments: bool = False
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
         """Yields the batches of the sentences of a chunk, longest first."""
@@ -118,6 +120,10 @@ class TranslationJob(ModelJob):
             is_sentence = unit.content is None and len(unit.sentences) == 1
             best = [translations[0] for translations in ranked]
             ranking = ranked[0] if is_sentence else [unit.translation(best, unit.direction.target)]
+            if not unit.sentences and str(unit.direction) in self.calibrations:
+                ranking = [translation._replace(confidence=1.0) for translation in ranking]
+            if self.shows_alignments:  # without a translation by the model, there may be no links
+                ranking = [translation._replace(alignment=translation.alignment or ()) for translation in ranking]
             source, fields = "" if self.output == "text" else unit.source, dict(unit.fields)
             if self.output != "jsonl":
                 fields, ranking = {}, [translation._replace(pieces=[], log_probs=[]) for translation in ranking]

@@ -108,7 +108,8 @@ def encode_pairs(codec: TextCodec, pairs: Sequence[Pair], first: int = 1) -> lis
     for line, (pair, source) in enumerate(zip(pairs, sources, strict=True), first):
         with naming(f"line {line}"):
             before, behind = codec.around(pair.direction)
-        source = codec.with_context(source, codec.encode_source(pair.earlier))
+        earlier = [codec.config.split_tags(line)[1] for line in pair.earlier]
+        source = codec.with_context(source, codec.encode_source(earlier))
         given = codec.given(pair.direction)
         texts_of_pair = tuple(target.text for target in pair.targets)
         ids = tuple(np.array([*given, *_ids(codec, target, next(targets), line)]) for target in pair.targets)

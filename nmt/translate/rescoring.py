@@ -12,7 +12,7 @@ from nmt.model.device import device_type
 from nmt.text.codec import TextCodec
 from nmt.text.directions import Direction
 from nmt.text.text_config import TextConfig
-from nmt.text.words import pharaoh
+from nmt.text.words import is_blank, pharaoh
 from nmt.translate.alignment import PADDED_TOKENS
 from nmt.translate.encoding import longest_first
 from nmt.translate.job import Engine, ModelJob
@@ -130,7 +130,10 @@ def _targets(fields: Mapping[str, Any], place: str) -> tuple[Target, ...]:
     listed = fields.get("hypotheses", [{"text": fields.get("target")}])
     if not isinstance(listed, list) or not all(isinstance(h, dict) and isinstance(h.get("text"), str) for h in listed):
         raise NmtError(f'{place} has neither a text as its "target" nor "hypotheses" with a "text" each; add one')
-    for pieces in (h.get("pieces") for h in listed):
+    targets = []
+    for text, pieces in ((h["text"], h.get("pieces")) for h in listed):
         if pieces is not None and not (isinstance(pieces, list) and all(isinstance(piece, str) for piece in pieces)):
             raise NmtError(f'{place}: "pieces" must be a list of texts, but is {pieces!r:.40}; mend it or leave it out')
-    return tuple(Target(h["text"], tuple(h["pieces"]) if h.get("pieces") is not None else None) for h in listed)
+        is_copied = pieces == [] and not is_blank(text)  # by nmt generate, without the model
+        targets.append(Target(text, None if pieces is None or is_copied else tuple(pieces)))
+    return tuple(targets)

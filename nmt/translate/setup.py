@@ -82,7 +82,9 @@ class Setup:
             calibrations = valid_for(self.engine, search, read_calibrations(self.models))
         if confidence and str(self.text.resolved(self.direction)) not in calibrations:
             raise NmtError(f"--doubtful needs the confidence of translations, but {how_to_calibrate(self.models)}")
-        return TranslationJob(self.models, self.runtime, search, output, offers, calibrations, engine=self.engine)
+        return TranslationJob(
+            self.models, self.runtime, search, output, offers, calibrations, self.search.alignments, engine=self.engine
+        )
 
     @property
     def files(self) -> list[str | Path]:

@@ -237,7 +237,7 @@ class Unit:
 
 
 Cut = Literal["sentence", "line", "unit"]
-_LINE_BREAK = re.compile("[\n\v\f\r\x85\u2028\u2029]")
+_LINE_BREAK = re.compile("\r?\n")
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,8 @@ class UnitMaker:
 
         Sentences that the unit has already only get their matches and terms.
         """
-        direction = self.text.resolved(unit.direction if any(unit.direction) else self.direction)
+        own, others = unit.direction, self.direction
+        direction = self.text.resolved(Direction(own.source or others.source, own.target or others.target))
         if unit.sentences:
             sentences = [self._looked_up(sentence, direction) for sentence in unit.sentences]
         else:
@@ -281,7 +282,8 @@ class UnitMaker:
             numbered = enumerate(lines)
             sentences = [each for i, line in numbered for each in self._sentences(unit, i, line, direction)]
         if self.text.context:
-            texts = [*unit.earlier, *(sentence.text for sentence in sentences)]
+            earlier_lines = [self.text.split_tags(line)[1] for line in unit.earlier]
+            texts = [*earlier_lines, *(sentence.text for sentence in sentences)]
             ends = range(len(unit.earlier), len(texts))
             earlier = [tuple(texts[max(0, end - self.text.context) : end]) for end in ends]
             sentences = [each._replace(earlier=context) for each, context in zip(sentences, earlier, strict=True)]
@@ -304,6 +306,8 @@ class UnitMaker:
             whole = Sentence(plain, line_number, begin, tuple(tags), protected, has_elements(begin, end))
             is_whole = unit.content is None and self.cut == "unit"
             spans = [(0, len(plain))] if is_whole or not is_blank(plain) else []
+            if self.cut == "line" and spans:  # such as the CR of Windows
+                spans = [(len(plain) - len(plain.lstrip()), len(plain.rstrip()))]
             if self.cut == "sentence" and spans:
                 spans = sentence_spans(plain, direction.source, protected)
             if len(spans) > 1 == len(parts) and unit.known(entire := self._looked_up(whole, direction, is_whole=True)):
@@ -407,6 +411,6 @@ def joined(translations: Sequence[Translation], gaps: Sequence[str]) -> Translat
         None if all(translation.alignment is None for translation in translations) else alignment,
         _origin(translations),
         _mean(translation.utility for translation in translations),
-        _mean(translation.confidence for translation in translations) if translations else 1.0,
+        _mean(translation.confidence for translation in translations),
         _all_doubts(translations),
     )

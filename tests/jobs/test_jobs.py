@@ -1,6 +1,7 @@
 """Long and slow translation jobs: lines that arrive one by one, interrupted jobs, and workers that die."""
 
 import json
+import os
 import re
 import select
 import shutil
@@ -344,6 +345,32 @@ def test_parts_of_a_job_are_merged(command: Words, expected: bytes, tmp_path: Pa
     run(*command, "--merge")
     assert (tmp_path / "out").read_bytes() == expected
     assert not (tmp_path / "out.unfinished").exists()
+
+
+def test_parts_are_merged_with_the_shards_that_they_had(
+    command: Words, source: Path, expected: bytes, tmp_path: Path
+) -> None:
+    """Without --shard-lines, and although the file looks changed, which makes a new plan."""
+    run(*command, "--shard=1/1")
+    os.utime(source, (1, 1))
+    run(*(word for word in command if not str(word).startswith("--shard-lines")), "--merge")
+    assert (tmp_path / "out").read_bytes() == expected
+
+
+def rewrite(path: Path, content: bytes, time: int) -> None:
+    path.write_bytes(content)
+    os.utime(path, ns=(time, time))
+
+
+def test_what_was_read_of_a_changed_input_is_not_kept(
+    interrupted: Words, source: Path, expected: bytes, tmp_path: Path
+) -> None:
+    whole, time = source.read_bytes(), os.stat(source).st_mtime_ns
+    edit = At("nmt.jobs.source.Files.read", do=partial(rewrite, source, whole.upper(), time + 10**9))
+    assert "has changed since the job began" in forks.run(*interrupted, before=edit, code=1).errors
+    rewrite(source, whole, time)
+    run(*interrupted)
+    assert (tmp_path / "out").read_bytes() == expected
 
 
 def test_parts_of_a_job_may_begin_at_the_same_time(command: Words, expected: bytes, tmp_path: Path) -> None:

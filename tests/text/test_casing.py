@@ -69,6 +69,7 @@ def test_title_case(lang: str, text: str, title: str) -> None:
 
 def test_what_is_in_capitals_and_what_has_none() -> None:
     assert is_upper("I nGAILLIMH", "ga") and not is_upper("I nGaillimh", "ga") and not is_upper("I nGAILLIMH", "en")
+    assert is_upper("LEI N.º 10, LA 1ª VEZ, XXᵉ SIÈCLE", "es") and not is_upper("La 1ª", "es")
     assert not is_upper("თბილისი", "ka") and is_upper("ᲗᲑᲘᲚᲘᲡᲘ", "ka")
     assert [has_case(text) for text in ("Tbilisi", "თბილისი", "თბილისის wi-fi", "我用 iPhone 看视频和照片", "12")] == [
         True, False, False, False, True,

@@ -234,7 +234,34 @@ def test_words_of_alignments_are_linked_behind_the_tokens_of_languages(made: Pat
     assert "--alignments needs one direction for each --train; name it with --directions" in message
 
 
+def test_all_files_of_a_prefix_are_read(tmp_path: Path) -> None:
+    def write(name: str, lines: int) -> None:
+        (tmp_path / name).write_text("".join(f"a line {i} of the file {name}\n" for i in range(lines)))
+
+    for name, lines in (("c", 50), ("c.en-de", 20), ("c.de-en", 30), ("valid", 5)):
+        for lang in ("en", "de"):
+            write(f"{name}.{lang}", lines)
+    options = ["--languages=en,de", f"--train={tmp_path}/c", "--vocab-size=300", "--workers=1"]
+    log = run("preprocess", *options, f"--valid={tmp_path}/valid", "--both-ways", f"--dest={tmp_path}/data").stderr
+    assert "train: 200 pairs" in log and "en-de 100" in log and "de-en 100" in log
+    message = failed("preprocess", *options, f"--valid={tmp_path}/c", f"--dest={tmp_path}/other")
+    assert f"--valid {tmp_path}/c has {tmp_path}/c.en-de.en and" in message
+    (tmp_path / "c.en-de.de").unlink()
+    message = failed("preprocess", *options, f"--valid={tmp_path}/valid", f"--dest={tmp_path}/other")
+    assert f"--train: there is {tmp_path}/c.en-de.en, but no {tmp_path}/c.en-de.de" in message
+
+
+def test_copies_leak_no_more_than_their_pairs(tmp_path: Path) -> None:
+    lines = {"train.en": "Yes.", "train.de": "Ja.", "valid.en": "Yeah.", "valid.de": "Ja."}
+    for name, line in lines.items():
+        (tmp_path / name).write_text(f"{line}\n" * 40)
+    files = [f"--{name}={tmp_path / name}" for name in ("train", "valid")]
+    options = ["--languages=en,de", "--vocab-size=270", "--workers=1", "--copies=1", f"--dest={tmp_path}/data"]
+    assert "valid: 0 of 40 pairs have a side" in run("preprocess", *files, *options).stderr
+
+
 @pytest.mark.parametrize("options, message", [
+    (["--languages=en,de", "--tag=<2de>", "--tag="], "--tag <2de> is the name of a special piece; choose another"),
     (["--languages=en"], "--languages must be different languages, such as en,de,fr, but is 'en'"),
     (["--languages=en,de,en"], "--languages must be different languages"),
     (["--languages=en,d/e"], "--languages must be different languages"),
@@ -253,6 +280,7 @@ def test_words_of_alignments_are_linked_behind_the_tokens_of_languages(made: Pat
 ])  # fmt: skip
 def test_mistakes_about_languages_are_explained(text: Path, tmp_path: Path, options: list[str], message: str) -> None:
     files = [f"--train={text}/news", f"--valid={text}/valid", f"--dest={tmp_path}/data", "--vocab-size=340"]
+    files += [f"--train={text}/web"] * ("--tag=" in options)
     assert message.format(text) in failed("preprocess", *files, *(option.format(text) for option in options))
 
 

