@@ -35,6 +35,8 @@ def describe(path: Path, *, verify: bool) -> Description:
     folder = path / "model" if (path / "index.html").exists() else path
     if (folder / "config.json").exists():
         return _exported(path, folder, verify)
+    if (path / "config.yml").exists():
+        raise NmtError(f"{path} is a model of Marian; its README.md describes it, and nmt import marian reads it")
     raise NmtError(
         f"{path} is neither a data folder, nor a run folder, nor an exported model; give one of them, or a checkpoint"
     )

@@ -67,8 +67,8 @@ class Encoder(Processor):
         """
         config, direction = self.config, pairs.direction
         is_copy = direction is not None and direction.source == direction.target
-        codec = self.codec.within(direction) if direction and is_copy else self.codec.towards(direction)
-        (prefix_ids, suffix_ids), given = codec.around(codec.direction), codec.given(codec.direction)
+        codec = self.codec.with_languages(direction) if direction and is_copy else self.codec.directed(direction)
+        (prefix_ids, suffix_ids), given = codec.language_tokens(codec.direction), codec.given_ids(codec.direction)
         if config and config.augment:
             pairs = corpora.augmented_pairs(pairs, config.seed, codec.config)
         pairs = pairs._replace(target=corpora.cased_targets(pairs, codec.config))

@@ -56,8 +56,8 @@ def export_argos(
         sentence_model: a file with the MiniSBD model that splits text of the source language into sentences; by
             default, Argos Translate downloads one.
     """
-    codec = checkpoint.codec.towards(direction)
-    text, (before, behind) = codec.config, codec.around(codec.direction)
+    codec = checkpoint.codec.directed(direction)
+    text, (before, behind) = codec.config, codec.language_tokens(codec.direction)
     _check_text(text, origin)
     if behind:
         problem = f"Argos Translate cannot put the token of a language behind a source line, as {origin} needs it"
@@ -73,7 +73,7 @@ def export_argos(
     metadata = {"package_version": "1.0", "argos_version": "1.11.0"}  # whose source this module follows
     metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
     folder, subword = f"nmt-{source}_{target}", codec.source.model
-    if given := codec.given(codec.direction):
+    if given := codec.given_ids(codec.direction):
         # Of several sentences, Argos Translate removes only the first prefix from the text, but all control pieces.
         (metadata["target_prefix"],) = codec.target.pieces(given)
         subword = changed(subword, control=text.language_pieces)

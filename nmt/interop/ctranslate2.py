@@ -87,8 +87,8 @@ def write_ctranslate2(
         given = rest = ""
         if codec.config.languages:
             directed = example_codec(checkpoint)
-            before, behind = map(codec.source.pieces, codec.around(directed.direction))
-            prefix = codec.target.pieces(codec.given(directed.direction))
+            before, behind = map(codec.source.pieces, codec.language_tokens(directed.direction))
+            prefix = codec.target.pieces(codec.given_ids(directed.direction))
             pieces, rest = f"[{before} + line + {behind} for line in {pieces}]", f"[{len(prefix)}:]"
             given = f"target_prefix=[{prefix}] * len(lines), "
         use = example(checkpoint, load, _TRANSLATE.format(longest=longest, pieces=pieces, given=given, rest=rest))

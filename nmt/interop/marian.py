@@ -43,10 +43,10 @@ _KNOWN: dict[str, tuple[Any, ...]] = {
     "transformer-postprocess-emb": ("d", ""), "transformer-attention-mask": ("default",),
     "transformer-tied-layers": ([],),
 } | dict.fromkeys(_NEVER.split(), ("false",))  # fmt: skip
-# The norms, by transformer-preprocess, transformer-postprocess without dropout, and transformer-postprocess-top. Norms
-# before the sub-layers ("n, a, n") differ between versions of Marian: older ones and Bergamot normalise only the query
-# of self-attention. So does "gelu", which is an approximation in them.
-_NORMS = {", an, ": "post"}
+# What is done before and after the sub-layers and at the top, without dropout: the sum and the norm. Versions of Marian
+# compute norms before the sub-layers differently (older ones and Bergamot normalise only the query of self-attention),
+# and so with the activation `gelu`, which is an approximation in them.
+_POST_NORM = ["", "an", ""]
 
 
 class Vocabulary(NamedTuple):
@@ -128,10 +128,9 @@ def _model_config(options: Mapping[str, Any], path: Path) -> ModelConfig:
             raise NmtError(f"{path} has {name} {options[name]!r:.40}, which nmt does not have; take another model")
     names = (f"transformer-{place}" for place in ("preprocess", "postprocess", "postprocess-top"))
     steps = {name: str(options.get(name, "")) for name in names}
-    norm = _NORMS.get(", ".join(steps.values()).replace("d", ""))
-    if norm is None:
+    if [step.replace("d", "") for step in steps.values()] != _POST_NORM:
         given = ", ".join(f"{name} {step!r:.40}" for name, step in steps.items())
-        raise NmtError(f"{path} has {given}, but nmt has post-norm (dan) and pre-norm (n, da, n); take another model")
+        raise NmtError(f"{path} has {given}, but nmt computes only post-norm (dan) as Marian does; take another model")
     decoder = "attention" if options.get("transformer-decoder-autoreg") != "rnn" else options.get("dec-cell")
     if decoder not in ("attention", "ssru"):
         raise NmtError(f"{path} has dec-cell {decoder!r:.40}, but nmt has ssru; take another model")
@@ -148,7 +147,7 @@ def _model_config(options: Mapping[str, Any], path: Path) -> ModelConfig:
     guided = int(aligned) if _SIZE.fullmatch(aligned) else decoder_layers if decoder == "ssru" else None
     config = {
         "encoder_layers": encoder_layers, "decoder_layers": decoder_layers, "d_model": d_model, "d_ff": d_ff,
-        "heads": heads, "d_k": d_model // heads, "d_v": d_model // heads, "dropout": 0.1, "norm": norm,
+        "heads": heads, "d_k": d_model // heads, "d_v": d_model // heads, "dropout": 0.1,
         "activation": options.get("transformer-ffn-activation", "relu"), "attention_biases": True, "output_bias": True,
         "sinusoids": "marian", "decoder": decoder, "guided_alignment": guided,
     }  # fmt: skip
@@ -213,11 +212,11 @@ def layers(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...
 
     Marian's matrices are transposed, and its vectors are matrices with one row.
     """
-    d_model, d_ff, pre = config.d_model, config.d_ff, "_pre" if config.norm == "pre" else ""
+    d_model, d_ff = config.d_model, config.d_ff
 
-    def norm(name: str, prefix: str, suffix: str = pre) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
+    def norm(name: str, prefix: str) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
         for ours, theirs in (("weight", "scale"), ("bias", "bias")):
-            yield f"{name}.{ours}", [f"{prefix}_ln_{theirs}{suffix}"], (d_model,)
+            yield f"{name}.{ours}", [f"{prefix}_ln_{theirs}"], (d_model,)
 
     def product(name: str, prefix: str, letters: str, *shape: int) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
         shape = shape or (d_model, d_model)
@@ -230,7 +229,7 @@ def layers(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...
                 unit = f"{name}.self_attention"
                 yield f"{unit}.forget_candidate.weight", [f"{prefix}_rnn_Wf", f"{prefix}_rnn_W"], (d_model, d_model)
                 yield f"{unit}.forget_bias", [f"{prefix}_rnn_bf"], (d_model,)
-                yield from norm(f"{unit}_residual.norm", f"{prefix}_rnn" if pre else f"{prefix}_rnn_ffn")
+                yield from norm(f"{unit}_residual.norm", f"{prefix}_rnn_ffn")
             else:
                 yield from product(f"{name}.self_attention.query_key_value", f"{prefix}_self", "qkv")
                 yield from product(f"{name}.self_attention.output", f"{prefix}_self", "o")
@@ -242,8 +241,6 @@ def layers(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...
             yield from product(f"{name}.feed_forward.inner", f"{prefix}_ffn", "1", d_ff, d_model)
             yield from product(f"{name}.feed_forward.outer", f"{prefix}_ffn", "2", d_model, d_ff)
             yield from norm(f"{name}.feed_forward_residual.norm", f"{prefix}_ffn_ffn")
-        if pre:
-            yield from norm(f"{side}_norm", f"{side}_top", "")
 
 
 def _weights(

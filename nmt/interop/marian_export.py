@@ -83,13 +83,13 @@ def export_marian(checkpoint: Checkpoint, origin: str, output: str, *, facts: Fa
 
 
 def _options(config: ModelConfig, sizes: list[int], shared: bool) -> dict[str, Any]:
-    is_recurrent, pre = config.decoder == "ssru", config.norm == "pre"
+    is_recurrent = config.decoder == "ssru"
     return _WITHOUT_EFFECT | {
         "type": "transformer", "dim-vocabs": sizes, "dim-emb": config.d_model, "transformer-heads": config.heads,
         "transformer-dim-ffn": config.d_ff, "enc-depth": config.encoder_layers, "dec-depth": config.decoder_layers,
         "tied-embeddings-all": shared, "tied-embeddings": not shared, "transformer-ffn-depth": 2,
-        "transformer-ffn-activation": config.activation, "transformer-preprocess": "n" if pre else "",
-        "transformer-postprocess": "da" if pre else "dan", "transformer-postprocess-top": "n" if pre else "",
+        "transformer-ffn-activation": config.activation, "transformer-preprocess": "",
+        "transformer-postprocess": "dan", "transformer-postprocess-top": "",
         "transformer-decoder-autoreg": "rnn" if is_recurrent else "self-attention",
         "dec-cell": "ssru" if is_recurrent else "gru", "version": "v1.9.56",
         "transformer-guided-alignment-layer": str(config.guided_alignment or "last"),

@@ -82,7 +82,7 @@ def example_codec(checkpoint: Checkpoint) -> TextCodec:
     codec, text = checkpoint.codec, checkpoint.codec.config
     trained = [each.split() for each in latest(checkpoint.provenance).get("directions", text.directions)]
     direction = (*trained, (text.languages * 2)[-2:])[0]
-    return codec.within(Direction(*direction)) if text.languages else codec
+    return codec.with_languages(Direction(*direction)) if text.languages else codec
 
 
 def marian_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> str:
@@ -127,7 +127,7 @@ def example(checkpoint: Checkpoint, load: str, translate: str, *, in_text: bool 
         in_text: whether a token of a language is a part of the line.
     """
     codec = example_codec(checkpoint)
-    text, tokens = codec.config, codec.source.pieces(codec.around(codec.direction)[0]) if in_text else []
+    text, tokens = codec.config, codec.source.pieces(codec.language_tokens(codec.direction)[0]) if in_text else []
     lines = [load, f'lines = ["{" ".join([*tokens, "…"])}"]  # sentences in {text.source_lang}']
     source, target = (
         tokenizer.removeprefix("moses-") if tokenizer.startswith("moses-") else None

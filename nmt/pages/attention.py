@@ -62,7 +62,7 @@ def attention_in(engine: PyTorchEngine, source: str, target: str | None, directi
     In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention,
     they are labelled with the pieces that it predicts, which are one position later.
     """
-    codec, (model,) = engine.codec.towards(direction), engine.models
+    codec, (model,) = engine.codec.directed(direction), engine.models
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
     if target is None:
@@ -76,8 +76,8 @@ def attention_in(engine: PyTorchEngine, source: str, target: str | None, directi
     else:
         (target_ids,) = codec.encode_target([codec.config.cased_for(source, target)])
     _check(target_ids, "--target" if target is not None else "the translation")
-    before, behind = codec.around(codec.direction)
-    source_ids, target_ids = [*before, *source_ids, *behind], [*codec.given(codec.direction), *target_ids]
+    before, behind = codec.language_tokens(codec.direction)
+    source_ids, target_ids = [*before, *source_ids, *behind], [*codec.given_ids(codec.direction), *target_ids]
     device, attentions = engine.runtime.device, [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     with torch.autocast(device.type, enabled=False), recording(attentions) as recorded:
         model(*(torch.from_numpy(ids)[None].to(device) for ids in (with_eos(source_ids), with_bos(target_ids))))

@@ -67,13 +67,13 @@ class ServedModel:
         """The languages of each direction."""
         return [pair for directions in self.directions for pair in directions.pairs]
 
-    def towards(self, source_lang: str | None, target_lang: str | None) -> Self:
+    def directed(self, source_lang: str | None, target_lang: str | None) -> Self:
         """Returns the model for one of its directions. A model of two languages need not be told its direction."""
         config = self.codec.config
         if not config.languages:
             return self
         direction = config.direction(source_lang or "", target_lang or "")
-        return replace(self, codec=self.codec.towards(direction))
+        return replace(self, codec=self.codec.directed(direction))
 
 
 # Models that translate one after the other: one, two with a pivot language between them, or none if there is
@@ -150,7 +150,7 @@ class Catalog:
             self.directions += model.directions
             self.paths |= {pair: (model,) for pair in model.pairs if pair not in self.paths}
             if len(model.pairs) == 1:
-                bilingual.setdefault(model.pairs[0], (model.towards(*model.pairs[0]),))
+                bilingual.setdefault(model.pairs[0], (model.directed(*model.pairs[0]),))
         for (source, between), (other, target) in product(bilingual, repeat=2) if config.pivot else ():
             if between == other and source != target and (source, target) not in self.paths:
                 path = self.paths[source, target] = bilingual[source, between] + bilingual[other, target]
@@ -192,7 +192,7 @@ class Catalog:
     def path(self, model: str | None, source_lang: str | None, target_lang: str | None) -> ModelPath:
         """Returns the models for a request: the model that it names, or those for its languages."""
         if model is not None or (source_lang is None and target_lang is None):
-            return (self.model(model).towards(None if source_lang == AUTO else source_lang, target_lang),)
+            return (self.model(model).directed(None if source_lang == AUTO else source_lang, target_lang),)
         if source_lang is None or target_lang is None:
             missing = "source_lang" if source_lang is None else "target_lang"
             raise NmtError(f"{missing} is missing; source_lang and target_lang choose a model together")
@@ -201,7 +201,7 @@ class Catalog:
             pairs = listed(map("-".join, self.paths), "GET /models")
             raise UnknownNameError(f"no model translates {'-'.join(pair)!r:.60}; this server translates {pairs}")
         path = self.paths.get(pair, ())
-        return (path[0].towards(*pair),) if len(path) == 1 else path
+        return (path[0].directed(*pair),) if len(path) == 1 else path
 
     def glossary(self, name: str | None) -> Glossary | None:
         """Returns the glossary that a request names, if it names one."""

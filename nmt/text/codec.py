@@ -94,17 +94,17 @@ class TextCodec:
             source.ids([piece])[0] if piece else NO_WORD for piece in (config.context_piece, config.similar_piece)
         )
 
-    def towards(self, direction: Direction | None) -> Self:
+    def directed(self, direction: Direction | None) -> Self:
         """Returns the text processing for one direction of a model; see `TextConfig.resolved`."""
         direction = direction or UNNAMED
         if not any(direction) and self.config.target_lang != MULTIPLE:
             return self
         if direction not in self._directed:  # the same object each time: a server compares them by identity
             resolved = self.config.resolved(direction)
-            self._directed[direction] = self.within(resolved) if self.config.languages else self
+            self._directed[direction] = self.with_languages(resolved) if self.config.languages else self
         return self._directed[direction]
 
-    def within(self, direction: Direction) -> Self:
+    def with_languages(self, direction: Direction) -> Self:
         """Returns the text processing between two languages of a model, which may be the same."""
         codec = copy(self)  # which shares all tables, as there can be 40,000 directions
         codec.config = replace(self.config, source_lang=direction.source, target_lang=direction.target)
@@ -113,10 +113,10 @@ class TextCodec:
 
     @property
     def direction(self) -> Direction:
-        """The languages of the text processing; of a model of several, those that `towards` was given."""
+        """The languages of the text processing; of a model of several, those that `directed` was given."""
         return Direction(self.config.source_lang, self.config.target_lang)
 
-    def around(self, direction: Direction) -> tuple[list[int], list[int]]:
+    def language_tokens(self, direction: Direction) -> tuple[list[int], list[int]]:
         """Returns the tokens of languages before and behind the ids of a source line; none for a pair of languages."""
         config = self.config
         if not config.languages:
@@ -127,7 +127,7 @@ class TextCodec:
         token = self._languages[lang]
         return ([], [EOS, token]) if config.placement == "behind_source" else ([token], [])
 
-    def given(self, direction: Direction) -> list[int]:
+    def given_ids(self, direction: Direction) -> list[int]:
         """Returns the ids that each target of a direction begins with, which are given and not predicted."""
         return [self._languages[direction.target]] if self.config.given_tokens else []
 

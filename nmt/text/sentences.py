@@ -92,5 +92,5 @@ def parts_of_long(codec: TextCodec, ids: Sequence[int], direction: Direction, lo
         ]
         goal = start + math.ceil(left / math.ceil(left / room))
         cuts.append(max(sentence_ends, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
-    before, behind = codec.around(direction)
+    before, behind = codec.language_tokens(direction)
     return [np.array([*before, *ids[:tags], *ids[a:b], *behind], np.int64) for a, b in pairwise([*cuts, len(ids)])]

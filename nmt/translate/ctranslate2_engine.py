@@ -133,7 +133,7 @@ class CTranslate2Engine:
         return [scored([*s.required.prefix], values[given:], search.alpha) for s, values in both]
 
     def _given(self, sentence: EncodedSentence) -> list[str]:
-        return self.codec.target.pieces(self.codec.given(sentence.direction))
+        return self.codec.target.pieces(self.codec.given_ids(sentence.direction))
 
     def _source(self, sentence: EncodedSentence) -> list[str]:
         return self.codec.source.pieces(sentence.ids.tolist())

@@ -107,10 +107,10 @@ def encode_pairs(codec: TextCodec, pairs: Sequence[Pair], first: int = 1) -> lis
     encoded = []
     for line, (pair, source) in enumerate(zip(pairs, sources, strict=True), first):
         with naming(f"line {line}"):
-            before, behind = codec.around(pair.direction)
+            before, behind = codec.language_tokens(pair.direction)
         earlier = [codec.config.split_tags(line)[1] for line in pair.earlier]
         source = codec.with_context(source, codec.encode_source(earlier))
-        given = codec.given(pair.direction)
+        given = codec.given_ids(pair.direction)
         texts_of_pair = tuple(target.text for target in pair.targets)
         ids = tuple(np.array([*given, *_ids(codec, target, next(targets), line)]) for target in pair.targets)
         encoded.append(EncodedPair(line, pair.source, texts_of_pair, np.array([*before, *source, *behind]), ids))

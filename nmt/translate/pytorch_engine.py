@@ -207,7 +207,7 @@ class PyTorchEngine:
         """Returns the prefix of each sentence as the only hypothesis, with log P of its pieces and of EOS."""
 
         def hypotheses(some: Sequence[EncodedSentence]) -> list[TokenHypothesis]:
-            given = [self.codec.given(s.direction) for s in some]
+            given = [self.codec.given_ids(s.direction) for s in some]
             targets = [np.array([*ids, *s.required.prefix]) for s, ids in zip(some, given, strict=True)]
             both = zip(some, given, self._log_probs([s.ids for s in some], targets), strict=True)
             return [scored([*s.required.prefix], values[len(ids) :], search.alpha) for s, ids, values in both]
@@ -233,7 +233,7 @@ class PyTorchEngine:
         learned = [model.config.learned_positions or LEAST_WIDTH for model in self.models]
         side = moved(make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, min(LEAST_WIDTH, *learned)), self.runtime.device)
         caches: Caches = [start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models]
-        given = [self.codec.given(s.direction) for s in sentences]
+        given = [self.codec.given_ids(s.direction) for s in sentences]
         if any(given):  # search begins behind BOS
             bos_R = side.ids_F.new_full((len(sentences) * search.hypotheses,), BOS)
             pairs = zip(self.models, caches, strict=True)
@@ -262,7 +262,7 @@ class PyTorchEngine:
         allowed_BV = torch.from_numpy(vocabulary_map.candidates([s.ids.tolist() for s in sentences]))
         for allowed_V, sentence in zip(allowed_BV, sentences, strict=True):
             phrases = chain.from_iterable(sentence.required.constraints)
-            given = self.codec.given(sentence.direction)
+            given = self.codec.given_ids(sentence.direction)
             allowed_V[[*given, *sentence.required.prefix, *chain.from_iterable(phrases)]] = True
             if self.codec.config.marks:  # terms and translations of similar sentences are in the source
                 allowed_V[sentence.ids] = True
@@ -335,7 +335,7 @@ class PyTorchEngine:
                 pieces, values = (self.codec.target.pieces(h.tokens), h.log_probs) if log_probs else ([], [])
                 if sentence.is_aligned(text):
                     aligned.append((ranked, len(ranked)))
-                    target = [*self.codec.given(sentence.direction), *h.tokens]
+                    target = [*self.codec.given_ids(sentence.direction), *h.tokens]
                     words = self.codec.words("target", text, target)
                     pairs.append(SentencePair(sentence.ids, sentence.words, target, words))
                 ranked.append(Translation(text, h.score, pieces, values, h.unmet))
@@ -390,7 +390,7 @@ class PyTorchEngine:
         """
         prefix = sentence.required.prefix
         with self.session():
-            given = self.codec.given(sentence.direction)
+            given = self.codec.given_ids(sentence.direction)
             probabilities_V = self._next_probabilities(sentence.ids, [*given, *prefix])
         probabilities_V[[PAD, UNK, BOS, EOS]] = -1
         pieces = probabilities_V.topk(min(count, len(probabilities_V) - 4)).indices.tolist()

@@ -24,7 +24,11 @@ def can_join(sentence: EncodedSentence, search: SearchConfig, config: ModelConfi
     growing until another sentence takes its place, so models with learned positions could run out of them. Windows
     of attention use slots again.
     """
-    if config.learned_positions is not None or config.attention_window is not None or codec.given(sentence.direction):
+    if (
+        config.learned_positions is not None
+        or config.attention_window is not None
+        or codec.given_ids(sentence.direction)
+    ):
         return False
     is_free = sentence.required == Required() and not sentence.terms
     return is_free and not (search.sample or search.scorer or search.beam_groups > 1)

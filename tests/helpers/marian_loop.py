@@ -21,7 +21,6 @@ OPTIONS: dict[str, Any] = {
     "transformer-decoder-autoreg": "rnn", "dec-cell": "ssru", "tied-embeddings-all": "true",
     "tied-embeddings-src": "false", "tied-embeddings": "false", "output-omit-bias": "false",
 }  # fmt: skip
-PRE = {"transformer-preprocess": "n", "transformer-postprocess": "da", "transformer-postprocess-top": "n"}
 SELF = {"transformer-decoder-autoreg": "self-attention", "dec-cell": "gru"}
 OTHER_TEXT = "etwas ganz anderes, das man lernen kann"
 SEPARATE = {"tied-embeddings-all": "false", "tied-embeddings": "true"}
@@ -46,15 +45,14 @@ def pieces_of(model: bytes) -> list[str]:
 def random_tensors(options: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Array]:
     """Returns random tensors of a model, by the names that src/models/transformer.h of marian-dev gives them."""
     draw, d_model, d_ff = np.random.default_rng(1), options["dim-emb"], options["transformer-dim-ffn"]
-    pre = "_pre" if options["transformer-preprocess"] == "n" else ""
     tensors: dict[str, Array] = {}
 
     def add(name: str, *shape: int, mean: float = 0) -> None:
         tensors[name] = (mean + draw.standard_normal(shape) * 0.3).astype(np.float32)
 
     def norm(prefix: str) -> None:
-        add(f"{prefix}_ln_scale{pre}", 1, d_model, mean=1)
-        add(f"{prefix}_ln_bias{pre}", 1, d_model)
+        add(f"{prefix}_ln_scale", 1, d_model, mean=1)
+        add(f"{prefix}_ln_bias", 1, d_model)
 
     for side, depth in (("encoder", "enc-depth"), ("decoder", "dec-depth")):
         for layer in range(1, options[depth] + 1):
@@ -69,14 +67,11 @@ def random_tensors(options: Mapping[str, Any], sizes: Sequence[int]) -> dict[str
                 add(f"{prefix}_rnn_W", d_model, d_model)
                 add(f"{prefix}_rnn_Wf", d_model, d_model)
                 add(f"{prefix}_rnn_bf", 1, d_model)
-                norm(f"{prefix}_rnn" if pre else f"{prefix}_rnn_ffn")
+                norm(f"{prefix}_rnn_ffn")
             for number, inputs, outputs in ((1, d_model, d_ff), (2, d_ff, d_model)):
                 add(f"{prefix}_ffn_W{number}", inputs, outputs)
                 add(f"{prefix}_ffn_b{number}", 1, outputs)
             norm(f"{prefix}_ffn_ffn")
-        if pre:
-            add(f"{side}_top_ln_scale", 1, d_model, mean=1)
-            add(f"{side}_top_ln_bias", 1, d_model)
     if options["tied-embeddings-all"] == "true":
         add("Wemb", sizes[0], d_model)
     else:
@@ -177,7 +172,6 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.tensors = {name: tensor.astype(self.kind) for name, tensor in self.tensors.items()}
-        self.pre = "_pre" if self.options["transformer-preprocess"] == "n" else ""
         self.width, self.heads = int(self.options["dim-emb"]), int(self.options["transformer-heads"])
         shared = self.options["tied-embeddings-all"] == "true"
         self.source, self.target = (
@@ -189,16 +183,10 @@ class Loop:
         angles = np.arange(first, first + count)[:, None] * 1e-4 ** (np.arange(scales) / (scales - 1))
         return np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(self.kind)
 
-    def norm(self, x: Array, prefix: str, suffix: str) -> Array:
+    def norm(self, x: Array, prefix: str) -> Array:
         x = x - x.mean(-1, keepdims=True)
         x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)  # torch adds 1e-5, and Marian 1e-6
-        return x * self.tensors[f"{prefix}_ln_scale{suffix}"] + self.tensors[f"{prefix}_ln_bias{suffix}"]
-
-    def before(self, x: Array, prefix: str) -> Array:
-        return self.norm(x, prefix, "_pre") if self.pre else x
-
-    def after(self, x: Array, prefix: str) -> Array:
-        return x if self.pre else self.norm(x, prefix, "")
+        return x * self.tensors[f"{prefix}_ln_scale"] + self.tensors[f"{prefix}_ln_bias"]
 
     def product(self, x: Array, prefix: str, letter: str) -> Array:
         return x @ self.tensors[f"{prefix}_W{letter}"] + self.tensors[f"{prefix}_b{letter}"]
@@ -216,8 +204,8 @@ class Loop:
         return self.product(attended.swapaxes(1, 2).reshape(x.shape), prefix, "o")
 
     def feed_forward(self, x: Array, prefix: str) -> Array:
-        inner = np.maximum(self.product(self.before(x, f"{prefix}_ffn"), prefix, "1"), 0)
-        return self.after(x + self.product(inner, prefix, "2"), f"{prefix}_ffn")
+        inner = np.maximum(self.product(x, prefix, "1"), 0)
+        return self.norm(x + self.product(inner, prefix, "2"), f"{prefix}_ffn")
 
     def begin(self, sources: Sequence[Sequence[int]]) -> None:
         """Encodes sentences."""
@@ -227,10 +215,8 @@ class Loop:
         x = self.source[ids] * np.sqrt(self.width).astype(self.kind) + self.positions(0, longest)
         for layer in range(1, self.options["enc-depth"] + 1):
             prefix = f"encoder_l{layer}_self"
-            y = self.before(x, f"{prefix}_Wo")
-            y = self.attention(y, self.by_head(y, prefix, "k"), self.by_head(y, prefix, "v"), self.hidden, prefix)
-            x = self.feed_forward(self.after(x + y, f"{prefix}_Wo"), f"encoder_l{layer}_ffn")
-        x = self.norm(x, "encoder_top", "") if self.pre else x
+            y = self.attention(x, self.by_head(x, prefix, "k"), self.by_head(x, prefix, "v"), self.hidden, prefix)
+            x = self.feed_forward(self.norm(x + y, f"{prefix}_Wo"), f"encoder_l{layer}_ffn")
         layers = range(1, self.options["dec-depth"] + 1)
         self.context = {i: [self.by_head(x, f"decoder_l{i}_context", each) for each in "kv"] for i in layers}
         self.states: dict[int, Any] = {}
@@ -246,27 +232,24 @@ class Loop:
         for i in self.context:
             x = self.recurrent(x, i) if self.options["dec-cell"] == "ssru" else self.self_attention(x, i)
             prefix = f"decoder_l{i}_context"
-            y = self.attention(self.before(x, f"{prefix}_Wo"), *self.context[i], self.hidden, prefix)
-            x = self.feed_forward(self.after(x + y, f"{prefix}_Wo"), f"decoder_l{i}_ffn")
-        x = self.norm(x, "decoder_top", "") if self.pre else x
+            y = self.attention(x, *self.context[i], self.hidden, prefix)
+            x = self.feed_forward(self.norm(x + y, f"{prefix}_Wo"), f"decoder_l{i}_ffn")
         return x[:, 0] @ self.target.T + self.tensors.get("decoder_ff_logit_out_b", self.kind(0))
 
     def recurrent(self, x: Array, i: int) -> Array:
         prefix = f"decoder_l{i}_rnn"
-        y = self.before(x, prefix)
-        forget = 1 / (1 + np.exp(-self.product(y, prefix, "f")))
-        state = forget * self.states.get(i, self.kind(0)) + (1 - forget) * (y @ self.tensors[f"{prefix}_W"])
+        forget = 1 / (1 + np.exp(-self.product(x, prefix, "f")))
+        state = forget * self.states.get(i, self.kind(0)) + (1 - forget) * (x @ self.tensors[f"{prefix}_W"])
         self.states[i] = state
-        return self.after(x + np.maximum(state, 0), f"{prefix}_ffn")
+        return self.norm(x + np.maximum(state, 0), f"{prefix}_ffn")
 
     def self_attention(self, x: Array, i: int) -> Array:
         prefix = f"decoder_l{i}_self"
-        y = self.before(x, f"{prefix}_Wo")
-        new = [self.by_head(y, prefix, each) for each in "kv"]
+        new = [self.by_head(x, prefix, each) for each in "kv"]
         old = self.states.get(i, [each[:, :, :0] for each in new])
         self.states[i] = keys, values = [np.concatenate(both, 2) for both in zip(old, new, strict=True)]
         hidden = np.zeros((len(x), self.length), bool)
-        return self.after(x + self.attention(y, keys, values, hidden, prefix), f"{prefix}_Wo")
+        return self.norm(x + self.attention(x, keys, values, hidden, prefix), f"{prefix}_Wo")
 
     def logits(self, source: Sequence[int], target: Sequence[int]) -> Array:
         """Returns the logits TV of the pieces of a target and of its </s>."""

@@ -350,7 +350,7 @@ def test_language_codes_become_languages(several: Imported, tmp_path: Path) -> N
 
     run("export", "huggingface", path, "--output", tmp_path / "out")
     tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "out")
-    codec = several.ours.codec.towards(text_config.direction(target="ro"))
+    codec = several.ours.codec.directed(text_config.direction(target="ro"))
     assert "Each sentence begins with the token of its target language: `>>fra<< …`." in (
         (tmp_path / "out" / "README.md").read_text()
     )
@@ -359,16 +359,16 @@ def test_language_codes_become_languages(several: Imported, tmp_path: Path) -> N
     pieces = "[['>>fra<<'] + line + [] for line in source.encode(lines, out_type=str)]"
     assert pieces in (tmp_path / "ctranslate2" / "README.md").read_text()
     for line in LINES[:50]:
-        ids = [*codec.around(codec.direction)[0], *codec.encode_source([line])[0], EOS]
+        ids = [*codec.language_tokens(codec.direction)[0], *codec.encode_source([line])[0], EOS]
         assert tokenizer(f">>ron<< {line}").input_ids == ids
     run("import", "huggingface", tmp_path / "out", "--output", tmp_path / "again.safetensors")
     assert_same(path, tmp_path / "again.safetensors")
 
 
 def test_a_language_code_in_a_line_is_text_in_a_model_of_several_languages(several: Imported) -> None:
-    codec = several.ours.codec.towards(several.ours.codec.config.direction(target="fra"))
+    codec = several.ours.codec.directed(several.ours.codec.config.direction(target="fra"))
     tokens = {*codec.source.ids(CODES)}
-    assert codec.around(codec.direction)[0] == codec.source.ids([">>fra<<"])
+    assert codec.language_tokens(codec.direction)[0] == codec.source.ids([">>fra<<"])
     for line in (">>ron<< abc", ">>ron<<abc", ">>deu<< abc", "abc >>ron<<"):
         (ids,) = codec.encode_source([line])
         pieces = several.tokenizer.spm_source.encode(line, out_type=str)

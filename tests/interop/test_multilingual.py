@@ -56,7 +56,7 @@ class Imported:
 
     @cached_property
     def codec(self) -> TextCodec:
-        return nmt.load_checkpoint(self.path).codec.towards(DIRECTIONS[self.kind])
+        return nmt.load_checkpoint(self.path).codec.directed(DIRECTIONS[self.kind])
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -76,7 +76,7 @@ class Imported:
 
     def source(self, line: str) -> list[int]:
         """Returns our ids of a line."""
-        (ids,), (before, behind) = self.codec.encode_source([line]), self.codec.around(self.codec.direction)
+        (ids,), (before, behind) = self.codec.encode_source([line]), self.codec.language_tokens(self.codec.direction)
         return with_eos([*before, *ids, *behind]).tolist()
 
 
@@ -148,7 +148,7 @@ def test_logits_are_those_of_transformers(imported: Callable[[str], Imported], k
     for line in LINES[:20]:
         source = model.source(line)
         target = with_bos(
-            [*model.codec.given(model.codec.direction), *torch.randint(4, size, (7,), generator=draw).tolist()]
+            [*model.codec.given_ids(model.codec.direction), *torch.randint(4, size, (7,), generator=draw).tolist()]
         ).tolist()
         logits = ours(torch.tensor([source]), torch.tensor([target]))[0]
         ids = torch.tensor([their_ids(source)]), torch.tensor([their_ids(target)])
@@ -262,7 +262,7 @@ def test_trimming_keeps_the_segmentation_and_the_logits(imported: Callable[[str]
     options = ["--languages", "en,fra_Latn", "--pieces-of", tmp_path / "text"]
     run("import", "huggingface", model.folder, "--output", path, *options)
     small = nmt.load_checkpoint(path)
-    codec, full = small.codec.towards(DIRECTIONS["nllb"]), model.codec
+    codec, full = small.codec.directed(DIRECTIONS["nllb"]), model.codec
     assert small.codec.config.languages == ("eng_Latn", "fra_Latn")
     pieces = set(codec.target.vocabulary)
     assert len(pieces) < len(full.target.vocabulary) - 100
@@ -276,7 +276,10 @@ def test_trimming_keeps_the_segmentation_and_the_logits(imported: Callable[[str]
         logits = []
         for each, network in zip((codec, full), models, strict=True):
             (source,), (target,) = each.encode_source([line]), each.encode_target([other])
-            ids = with_eos([*each.around(each.direction)[0], *source]), with_bos([*each.given(each.direction), *target])
+            ids = (
+                with_eos([*each.language_tokens(each.direction)[0], *source]),
+                with_bos([*each.given_ids(each.direction), *target]),
+            )
             logits.append(network(*(torch.from_numpy(side)[None] for side in ids))[0])
         assert torch.allclose(logits[0][:, kept], logits[1][:, of_full], rtol=0, atol=1e-5)
     run("export", "huggingface", path, "--output", tmp_path / "out")
@@ -284,7 +287,7 @@ def test_trimming_keeps_the_segmentation_and_the_logits(imported: Callable[[str]
     again = nmt.load_checkpoint(import_(tmp_path / "out"))
     assert again.codec.target.vocabulary == codec.target.vocabulary
     for line in map(stripped, text):
-        ids = [*codec.around(codec.direction)[0], *codec.encode_source([line])[0], EOS]
+        ids = [*codec.language_tokens(codec.direction)[0], *codec.encode_source([line])[0], EOS]
         assert their_ids(ids) == tokenizer(line).input_ids
 
 
@@ -325,7 +328,7 @@ def test_the_tokenizer_of_an_exported_folder_has_every_language(
     text, (ids,) = codec.config, codec.encode_source([line])
 
     def source(direction: Direction) -> list[int]:
-        before, behind = codec.around(direction)
+        before, behind = codec.language_tokens(direction)
         return their_ids(with_eos([*before, *ids, *behind]).tolist())
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -366,6 +369,17 @@ def test_an_adapter_is_merged(imported: Callable[[str], Imported], rslora: bool,
     scale = 8 / 4**0.5 if rslora else 8 / 4
     assert torch.allclose(after[f"{name}.weight"], before[f"{name}.weight"] + scale * up @ down, atol=1e-5)
     assert [n for n in before if not torch.equal(before[n], after[n])] == [f"{name}.weight"]
+    assert nmt.load_checkpoint(path).provenance["imported"] | {"format": ""} == {
+        "format": "", "folder": str(adapter), "model_folder": str(model.folder),
+    }  # fmt: skip
+    for other, said in (
+        ({"init_lora_weights": "pissa"}, "has init_lora_weights 'pissa', which changes the weights of the model"),
+        ({"lora_alpha": None}, "has no number as its lora_alpha"),
+    ):
+        (adapter / "adapter_config.json").write_text(json.dumps(options | other))
+        command = ["import", "huggingface", adapter, "--base", model.folder, "--output", tmp_path / "x.safetensors"]
+        assert said in failed(*command)
+    (adapter / "adapter_config.json").write_text(json.dumps(options))
     save_file({f"{n}.x": value for n, value in tensors.items()}, adapter / "adapter_model.safetensors")
     command = ["import", "huggingface", adapter, "--base", model.folder, "--output", tmp_path / "x.safetensors"]
     assert "which does not fit the model of --base" in failed(*command)
@@ -461,8 +475,8 @@ def test_the_place_of_language_tokens_is_in_the_folder_or_given(
     folder = Path(shutil.copytree(imported("nllb").folder, tmp_path / "model"))
     change("tokenizer_config.json", **settings)(folder)
     path = import_(folder, *options)
-    codec = nmt.load_checkpoint(path).codec.towards(DIRECTIONS["nllb"])
-    (ids,), (before, behind) = codec.encode_source(["a"]), codec.around(codec.direction)
+    codec = nmt.load_checkpoint(path).codec.directed(DIRECTIONS["nllb"])
+    (ids,), (before, behind) = codec.encode_source(["a"]), codec.language_tokens(codec.direction)
     assert codec.source.pieces(with_eos([*before, *ids, *behind]).tolist()) == source
     run("export", "huggingface", path, "--output", tmp_path / "out")
     assert nmt.load_checkpoint(import_(tmp_path / "out")).codec.config.placement == codec.config.placement
@@ -584,6 +598,11 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "other merges": (tokenizer(lambda t: t["model"]["merges"].pop()), "does not merge pieces as sentencepiece does"),
     "merges twice": (tokenizer(lambda t: t["model"]["merges"].append(["a", "b"])), "does not merge pieces as"),
     "unigram": (tokenizer(lambda t: t["model"].update(type="Unigram")), "does not merge pieces as sentencepiece"),
+    "normaliser": (
+        tokenizer(lambda t: t.update(normalizer={"normalizers": [{"type": "Replace"}, {"type": "NFKC"}]})),
+        "normalises text with NFKC; add the model's sentencepiece.bpe.model",
+    ),
+    "other start": (change(config, decoder_start_token_id=0), "has decoder_start_token_id 0, which nmt does not have"),
     "no languages": (tokenizer(lambda t: t.update(added_tokens=[])), "lists no languages; add the special_tokens"),
     "other sinusoids": (tensor("model.encoder.embed_positions.weights", torch.zeros(66, 32)), "are not the sinusoids"),
     "unknown tensor": (tensor("model.encoder.layernorm_embedding.weight", torch.zeros(32)), "which nmt does not know"),
@@ -660,10 +679,10 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
 
     run("export", "huggingface", path, "--output", tmp_path / "out")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang=pieces[0])
-    codec = after.codec.towards(Direction(code, related))
+    codec = after.codec.directed(Direction(code, related))
     for line in map(stripped, [*new, *LINES[:50]]):
         assert (
-            their_ids([*codec.around(codec.direction)[0], *codec.encode_source([line])[0], EOS])
+            their_ids([*codec.language_tokens(codec.direction)[0], *codec.encode_source([line])[0], EOS])
             == tokenizer(line).input_ids
         )
     again = nmt.load_checkpoint(import_(tmp_path / "out"))
@@ -707,7 +726,7 @@ def test_an_export_for_ctranslate2_says_where_language_tokens_stand(
     done = run(*command, stdin="".join(f"{line}\n" for line in lines).encode())
     for result, line in zip(names["results"], done.stdout.splitlines(), strict=True):
         (hypothesis,) = json.loads(line)["hypotheses"]
-        pieces = [*codec.target.pieces(codec.given(Direction(source, target))), *hypothesis["pieces"]]
+        pieces = [*codec.target.pieces(codec.given_ids(Direction(source, target))), *hypothesis["pieces"]]
         assert result.hypotheses[0] == pieces[: len(result.hypotheses[0])]
     assert not [token for token in text.language_pieces if token in " ".join(names["lines"])]
 

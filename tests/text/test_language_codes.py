@@ -114,7 +114,7 @@ def test_what_is_not_said_follows_from_the_directions(
 ])  # fmt: skip
 def test_a_wrong_direction_is_one_sentence(given: tuple[str, str], message: str) -> None:
     with pytest.raises(NmtError) as error:
-        multilingual_codec("both_sides").towards(Direction(*given))
+        multilingual_codec("both_sides").directed(Direction(*given))
     assert str(error.value) == message
 
 
@@ -127,13 +127,13 @@ def test_a_model_of_two_languages_refuses_others() -> None:
 @pytest.mark.usefixtures("printing")
 def test_a_direction_that_was_not_trained_has_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     codec = multilingual_codec("target_on_source", ("en de", "de en"))
-    codec.towards(Direction("en", "de"))
+    codec.directed(Direction("en", "de"))
     assert capsys.readouterr().err == ""
-    codec.towards(Direction("de", "fr"))
+    codec.directed(Direction("de", "fr"))
     assert "not trained on the direction de-fr" in capsys.readouterr().err
-    codec.towards(Direction("", "en"))
+    codec.directed(Direction("", "en"))
     assert capsys.readouterr().err == ""
-    codec.towards(Direction("", "fra"))
+    codec.directed(Direction("", "fra"))
     assert "the model was not trained to translate into fr; its translations may be poor" in capsys.readouterr().err
     assert {codec.config.resolved(Direction("fr", "de")) for _ in range(3)} == {Direction("fr", "de")}
     assert capsys.readouterr().err.count("not trained on the direction fr-de") == 1

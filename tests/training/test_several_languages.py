@@ -223,7 +223,7 @@ def test_words_of_alignments_are_linked_behind_the_tokens_of_languages(made: Pat
     options += ["--vocab-size=340", "--language-tokens=both_sides", "--workers=1"]
     run("preprocess", *options, f"--dest={tmp_path}/data")
     data = DataFolder.open(tmp_path / "data")
-    split, codec = data.split("train"), data.codec.towards(Direction("en", "de"))
+    split, codec = data.split("train"), data.codec.directed(Direction("en", "de"))
     assert split.alignments is not None
     for number, line in enumerate((made / "news.en").read_text().splitlines()[:20]):
         of_words = [i for i, word in enumerate(codec.words("source", line, split.source[number].tolist())) if word == 0]
