@@ -24,7 +24,7 @@ def _control_groups() -> list[Path]:
     return [group, *(parent for parent in group.parents if parent.is_relative_to(_CONTROL_GROUP))]
 
 
-def threads_of_each(processes: int) -> str:
+def threads_per_process(processes: int) -> str:
     """Returns OMP_NUM_THREADS for processes that share the cores; the user's own value has precedence."""
     return os.environ.get("OMP_NUM_THREADS") or str(max(1, usable_cores() // processes))
 
@@ -33,7 +33,7 @@ def threads_of_each(processes: int) -> str:
 def sharing_cores(processes: int) -> Iterator[None]:
     """Limits the threads of numerical libraries in processes that start in the block, which share the cores."""
     own = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = threads_of_each(processes)
+    os.environ["OMP_NUM_THREADS"] = threads_per_process(processes)
     try:
         yield
     finally:

@@ -53,7 +53,7 @@ unless_there() {
         if [[ $flag =~ ^--(train|valid|test|exclude|input)$ && -e $1.made-from && $word != "$run_dir"/* &&
             $cached != *" $word "* ]]; then
             for language in ${codes[@]+"${codes[@]}"} "${source:-}" "${target:-}"; do
-                for file in "$word" "$(file_of "$word" "$language")" "$word".*-*."$language"{,.*}; do
+                for file in "$word" "$(file_of "$word" "$language")" "$word".*-*."$language"{,.gz,.xz,.bz2,.zst}; do
                     [[ ! -f $file || ! $file -nt $1.made-from ]] ||
                         fail "$file has changed since $1 was made from it; set RUN to another folder, or delete $1 and" \
                             "what was made from it"

@@ -4,6 +4,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,25 +119,31 @@ def document_pairs(source: str, target: str, languages: tuple[str, str], form: s
     if not os.path.isdir(source):
         return [(source, target)]
     is_one_folder = identity(source) == identity(target)
-    folders = [source] if is_one_folder else [source, target]
-    documents = {folder: documents_in(folder, form) for folder in folders}
-    equal = set[Path]() if is_one_folder else {*documents[source]} & {*documents[target]}
+    target = source if is_one_folder else target
+    documents = {folder: documents_in(folder, form) for folder in dict.fromkeys((source, target))}
     sides: list[dict[str, str]] = [{}, {}]
     for files, folder, lang in zip(sides, (source, target), languages, strict=True):
-        for name in documents[source if is_one_folder else folder]:
-            without_lang, count = re.subn(rf"(^|[/._-]){re.escape(lang)}(?=[/.])", r"\1", name.as_posix())
+        for name in documents[folder]:
+            key, count = re.subn(rf"(^|[/._-]){re.escape(lang)}(?=[/.])", r"\1", name.as_posix())
             if count or not is_one_folder:
-                files.setdefault(name.as_posix() if name in equal else without_lang, os.path.join(folder, name))
+                files.setdefault(key, os.path.join(folder, name))
     sources, targets = sides
     pairs = [(sources[key], targets[key]) for key in sources if key in targets]
+    paired = {*chain.from_iterable(pairs)}
+    if not is_one_folder:  # an equal name may end as the language is called, such as log-in.html
+        for name in sorted({*documents[source]} & {*documents[target]}):
+            pair = os.path.join(source, name), os.path.join(target, name)
+            pairs += [] if paired & {*pair} else [pair]
     if not pairs:
         names = f"x.{languages[0]}.docx and x.{languages[1]}.docx, or {languages[0]}/x.docx and {languages[1]}/x.docx"
         raise NmtError(f"no document in {source} has the name of one in {target}; call those that pair {names}")
-    if alone := [(sources | targets)[key] for key in sources.keys() ^ targets.keys()]:
-        listed = console.listed(sorted(alone), len(alone))
+    paths = {os.path.join(folder, name) for folder, names in documents.items() for name in names}
+    unpaired = sorted(paths - {*chain.from_iterable(pairs)})
+    with_language = {*sources.values(), *targets.values()}
+    if alone := [path for path in unpaired if path in with_language]:
+        listed = console.listed(alone, len(alone))
         console.warn(f"{console.counted(len(alone), 'document')} without a partner: {listed}")
-    every = {os.path.join(folder, name) for folder, names in documents.items() for name in names}
-    if others := sorted(every - {*sources.values(), *targets.values()}):
-        reason = f"whose names have no language, or that of another one: {console.listed(others, len(others))}"
-        console.warn(f"{console.counted(len(others), 'document')} left out, {reason}")
+    if left_out := [path for path in unpaired if path not in with_language]:
+        reason = f"whose names have no language, or that of another one: {console.listed(left_out, len(left_out))}"
+        console.warn(f"{console.counted(len(left_out), 'document')} left out, {reason}")
     return pairs

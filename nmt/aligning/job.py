@@ -142,8 +142,10 @@ class _Aligner(Processor):
         if paths not in self._job.decisions:
             raise NmtError(f"{flag} has no decisions about {' and '.join(paths)}; align them first")
         sources, targets, beads = self._job.decisions[paths]
-        for side, texts in ((source, sources), (target, targets)):
-            if [*side.texts] != [*texts]:
+        spans = [bead[:2] for bead in beads], [bead[2:4] for bead in beads]
+        for side, texts, own in zip((source, target), (sources, targets), spans, strict=True):
+            is_whole = [i for span in own for i in range(*span)] == [*range(len(texts))]
+            if [*side.texts] != [*texts] or not is_whole:
                 problem = f"{flag} is not about {side.path} as it is now"
                 raise NmtError(f"{problem}; give the documents that were aligned, or align them again")
         return beads
@@ -218,8 +220,8 @@ def _read_decisions(path: str) -> dict[tuple[str, str], _Decisions]:
         values = json.loads(read_bytes(Path(path), "check the path"))
         return {
             (source, target): (
-                sources,
-                targets,
+                [*map(str, sources)],
+                [*map(str, targets)],
                 [Bead(int(a), int(b), int(c), int(d), float(score)) for a, b, c, d, score in beads],
             )
             for (source, sources), (target, targets), beads in values

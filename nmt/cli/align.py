@@ -62,7 +62,7 @@ def align(
     for each in alignments:
         for side in (each.source, each.target):
             if side.unread:
-                console.warn(f"{side.path}: left out are {side.unread}")
+                console.warn(f"{side.path}: not read: {side.unread}")
         if each.crossings:
             places = [f"{each.source.places[i]} with {each.target.places[j]}" for i, j in each.crossings]
             sentences = console.counted(len(places), "sentence")
@@ -79,7 +79,7 @@ def align(
     if failures := [alignment.failure for alignment in alignments if alignment.failure]:
         count = f"{len(failures):,} of {console.counted(len(alignments), 'pair')}"
         where = "standard output" if files.output == STDIO else files.output
-        advice = f"the others are in {where}; align these alone, and give all outputs as --train"
+        advice = f"the others are in {where}; align the failed ones alone, and give all outputs as --train"
         raise NmtError(f"{count} of documents cannot be aligned ({failures[0]}); {advice}")
 
 

@@ -54,7 +54,7 @@ def generate(
         raise NmtError("--output-format tsv has no column for --alignments; give text or jsonl")
     check_inputs([*files.input, *files.by_flag.values()])
     is_resumable = check_files([*files.input, *files.by_flag.values(), *checkpoints], files.output, options)
-    doubtful: list[str] = []  # the lines whose translations lack something, or suffer from their terms
+    doubtful: list[str] = []  # the lines whose translations lack something, or that terms make doubtful
     origins = Counter[str]()
     with (
         executing(options, files.workers) as execution,
@@ -83,7 +83,7 @@ def generate(
         columns = [[path, *files.by_flag.values()] for path in files.input]
         source = Files(columns, ("--input", *files.by_flag), units, context)
         job = setup.job(files.output_format, offers=maker.offers, alignments=files.html)
-        if any(setup.direction) or files.input_format != "jsonl":
+        if all(setup.direction) or files.input_format != "jsonl":
             is_calibrated = str(setup.text.resolved(setup.direction)) in job.calibrations
         else:  # lines may name their directions
             is_calibrated = bool(job.calibrations)

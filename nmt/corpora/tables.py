@@ -95,8 +95,9 @@ def _entries(rows: Iterator[tuple[int, Sequence[str]]], corpus: CorpusFile) -> I
             columns = _columns(row, corpus, where)
             header = row if columns.has_header else None
             if not header:
-                ((width, _),) = Counter(len(other) for _, other in first[begin:]).most_common(1)
-                columns = columns._replace(width=max(width, len(row)))
+                widths = Counter(len(other) for _, other in first[begin:]).most_common(1)
+                least = max(columns.texts) + 1
+                columns = columns._replace(width=max([least, len(row), *(width for width, _ in widths)]))
         if row != header:  # tables that were joined repeat it
             yield from _entry(row, columns, corpus, where)
 

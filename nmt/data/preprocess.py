@@ -198,7 +198,8 @@ def _with_directions(text: TextConfig, config: DataConfig, train: Sequence[Corpu
         flag = "--directions" if config.directions else "--languages"
         raise NmtError(f"no --train has files for {', '.join(missing):.200}; take it out of {flag}, or add such files")
     if config.alignments and len(train) != len(config.train):
-        raise NmtError("--alignments needs one direction for each --train; name it with --directions")
+        advice = "name it with --directions, and give each --train one kind of files"
+        raise NmtError(f"--alignments needs one direction for each --train; {advice}")
     trained = [" ".join(corpus.direction) for corpus in train]
     if unused := set(names_in(config.languages or "")).difference(*config.pairs):
         console.warn(f"no direction has {listed(unused)}; take it out of --languages, or name its --directions")

@@ -106,9 +106,9 @@ def read(data: bytes, options: ReadOptions) -> Document:
 
 
 def finished(data: bytes, name: str) -> tuple[str, list[tuple[str, str]], int, int]:
-    """Returns the language of a file or "", its finished messages with translations, and the number of others.
+    """Returns the language of a file or "", its finished messages with translations, and two numbers of others.
 
-    These are messages that are not finished, and damaged ones.
+    These are of unfinished and of damaged messages.
 
     Of messages with plural forms, the last form translates the plural, and the first of two the singular.
     """

@@ -91,8 +91,9 @@ def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tenso
     for name, plain in _PLAIN.items():
         if (given := options.get(name, plain)) != plain:
             raise NmtError(f"{path} has {name} {given!r:.40}, which nmt does not merge; merge it with peft first")
-    if (begin := options.get("init_lora_weights", True)) not in (True, False, "gaussian", "eva", "orthogonal"):
-        problem = f"{path} has init_lora_weights {begin!r:.40}, which changes the weights of the model itself"
+    initialisation = options.get("init_lora_weights", True)
+    if initialisation not in (True, False, "gaussian", "eva", "orthogonal"):
+        problem = f"{path} has init_lora_weights {initialisation!r:.40}, which changes the weights of the model itself"
         raise NmtError(f"{problem}; merge it with peft first")
     if not isinstance(options.get("lora_alpha"), int | float):
         raise NmtError(f"{path} has no number as its lora_alpha; download it again")

@@ -39,13 +39,12 @@ _NEVER = (
 _KNOWN: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",), "input-types": ([],), "lemma-dim-emb": ("0",), "transformer-ffn-depth": ("2",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"), "transformer-decoder-ffn-depth": ("0",),
-    "transformer-ffn-activation": ("relu", "swish"), "transformer-decoder-dim-ffn": ("0",),
+    "transformer-ffn-activation": ("relu", "swish", "gelu"), "transformer-decoder-dim-ffn": ("0",),
     "transformer-postprocess-emb": ("d", ""), "transformer-attention-mask": ("default",),
     "transformer-tied-layers": ([],),
 } | dict.fromkeys(_NEVER.split(), ("false",))  # fmt: skip
 # What is done before and after the sub-layers and at the top, without dropout: the sum and the norm. Versions of Marian
-# compute norms before the sub-layers differently (older ones and Bergamot normalise only the query of self-attention),
-# and so with the activation `gelu`, which is an approximation in them.
+# compute norms before the sub-layers differently: older ones and Bergamot normalise only the query of self-attention.
 _POST_NORM = ["", "an", ""]
 
 
@@ -126,6 +125,10 @@ def _model_config(options: Mapping[str, Any], path: Path) -> ModelConfig:
     for name, values in _KNOWN.items():
         if options.get(name, values[0]) not in values:
             raise NmtError(f"{path} has {name} {options[name]!r:.40}, which nmt does not have; take another model")
+    if options.get("transformer-ffn-activation") == "gelu":
+        raise NmtError(
+            f"{path} has the activation gelu, which versions of Marian compute differently; take another model"
+        )
     names = (f"transformer-{place}" for place in ("preprocess", "postprocess", "postprocess-top"))
     steps = {name: str(options.get(name, "")) for name in names}
     if [step.replace("d", "") for step in steps.values()] != _POST_NORM:
@@ -268,8 +271,7 @@ def _weights(
         weights[f"{side}_embedding.weight"] = _content((size + 2, config.d_model), rows)
     name, size = "decoder_ff_logit_out_b", sizes[1]
     bias = take(name, 1, size) if name in tensors else Stored(np.zeros((1, size)))
-    # Marian never writes UNK.
-    rows = partial(_our_rows, bias._replace(numbers=bias.numbers[0]), SILENT, (PAD, UNK, BOS))
+    rows = partial(_our_rows, bias._replace(numbers=bias.numbers[0]), SILENT)
     weights["output_bias"] = _content((size + 2,), rows)
     if tensors:
         raise NmtError(f"{path} has the tensor {min(tensors)!r:.80}, which nmt does not have; take another model")
@@ -287,15 +289,11 @@ def _joined(parts: Sequence[Stored]) -> Array:
     return np.concatenate([part.read().T for part in parts])
 
 
-def _our_rows(stored: Stored, missing: float, ids: Sequence[int] = (PAD, BOS)) -> Array:
-    """Returns the rows of our ids. Marian has no PAD and no BOS: it begins a target with a vector of zeros.
-
-    Args:
-        missing: the value of the rows of `ids`.
-    """
+def _our_rows(stored: Stored, missing: float) -> Array:
+    """Returns the rows of our ids. Marian has no PAD and no BOS: it begins a target with a vector of zeros."""
     theirs = stored.read()
     ours = theirs[[0, 1, 0, 0, *range(2, len(theirs))]]
-    ours[[*ids]] = missing
+    ours[[PAD, BOS]] = missing
     return ours
 
 

@@ -105,7 +105,7 @@ def from_tokenizer_json(tokenizer: Mapping[str, Any], origin: Path) -> bytes:
     if model.get("type") != "BPE" or len(set(merged)) < len(merged) or possible != len(set(merges)):
         raise NmtError(f"{origin} does not merge pieces as sentencepiece does; add the model's {SENTENCEPIECE_MODEL}")
     steps = tokenizer["normalizer"] or {}
-    steps = [step for step in steps.get("normalizers", [steps]) if step.get("type") not in (None, "Replace")]
+    steps = [step for step in steps.get("normalizers", [steps]) if step.get("type") not in (None, "Replace", "Strip")]
     if others := [step["type"] for step in steps if step["type"] != "Precompiled"]:
         raise NmtError(f"{origin} normalises text with {others[0]}; add the model's {SENTENCEPIECE_MODEL}")
     rules = [base64.b64decode(step["precompiled_charsmap"], validate=True) for step in steps]

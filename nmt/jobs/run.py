@@ -33,7 +33,7 @@ Prepare = Callable[[Path, Plan], None]
 _MANIFEST = "manifest.json"
 _SHARD_LINES = "--shard-lines"
 # The version of the form of the files in the folder.
-_VERSION = 2
+_VERSION = 3
 # The end of the message if a file of the job cannot be written.
 _ADVICE = "correct that and start the same command again"
 _SHARDS, _DATA = "shards", "data"
@@ -110,9 +110,9 @@ class JobFolder:
     def _result_path(self, shard: Shard) -> Path:
         return self.path / _SHARDS / f"{shard.number:08}"
 
-    def check_input(self) -> None:
-        """Raises NmtError if the input has changed since the plan was made."""
-        if changed := self.plan.changed_file:
+    def check_input(self, segment: int | None = None) -> None:
+        """Raises NmtError if the input, or the files of one segment, have changed since the plan was made."""
+        if changed := self.plan.changed_file(segment):
             advice = f"restore it and start the same command again, or delete {self.path} and start anew"
             raise NmtError(f"{changed} has changed since the job began; {advice}")
 
@@ -136,7 +136,7 @@ class JobFolder:
             for outcome in outcomes:
                 shard = shards[outcome.chunk.first]
                 if outcome.result is not None:
-                    self.check_input()  # what was read of a changed file must not stay
+                    self.check_input(shard.segment)  # what was read of a changed file must not stay
                     self.add(shard, outcome.result)
                 else:
                     failures.append(outcome)
@@ -229,7 +229,7 @@ def _opened(
         for name in (_SHARDS, _DATA):
             with files.writing(path / name, _ADVICE):
                 (path / name).mkdir(exist_ok=True)
-    if options.merge:  # whose own guess may differ, such as on another machine
+    if options.merge and saved:  # whose own guess may differ, such as on another machine
         shard_rows = saved["settings"][_SHARD_LINES]
     shard_rows = options.shard_lines or shard_rows
     plan = source.plan(shard_rows, Plan.from_dict(saved["plan"]) if saved else None)

@@ -91,10 +91,10 @@ class Plan:
         """The rows of all segments."""
         return sum(files[0].lines for files in self.segments)
 
-    @property
-    def changed_file(self) -> str | None:
-        """The first file that is not as it was when the plan was made."""
-        files = (file for files in self.segments for file in files if file.state is not None)
+    def changed_file(self, segment: int | None = None) -> str | None:
+        """Returns the first file, of all segments or one, that is not as it was when the plan was made."""
+        segments = self.segments if segment is None else [self.segments[segment]]
+        files = (file for files in segments for file in files if file.state is not None)
         return next((file.path for file in files if _state(file.path) != file.state), None)
 
     @property
@@ -235,7 +235,7 @@ class Files:
     def plan(self, shard_rows: int, saved: Plan | None) -> Plan:
         """Returns the shards. If `saved` is the plan of the same rows, they are not read again."""
         paths = [[os.path.abspath(path) for path in paths] for paths in self.segments]
-        if saved is not None and paths == saved.paths and not saved.changed_file:
+        if saved is not None and paths == saved.paths and not saved.changed_file():
             return saved
         with console.Progress("Checking", None, "line", summary=False) as progress:
             return make_plan(self.segments, shard_rows, progress)

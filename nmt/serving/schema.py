@@ -243,7 +243,7 @@ class DocumentAnswer(BaseModel):
 
 
 class ConfidenceEntry(BaseModel):
-    """A sentence of a document whose translation has a confidence, lacks terms or suffers from them."""
+    """A sentence of a document whose translation has a confidence or doubts."""
 
     source: str
     target: str

@@ -75,31 +75,34 @@ class TermPlace(NamedTuple):
 def with_terms(
     translation: str, places: Sequence[TermPlace], alignment: Sequence[AlignedWords]
 ) -> Iterator[tuple[str, list[AlignedWords]]]:
-    """Yields a translation with each combination of the forms of terms, and its alignments. There may be too many.
+    """Yields a translation with combinations of the forms of terms, at most 12, and its alignments.
 
-    Marks around the words whose place a term takes stay.
+    Each form occurs, if there are no more than 12 of a term: first come the first forms of all, then the second ones,
+    and so on. Marks around the words whose place a term takes stay.
     """
     kept = [(i, j) for i, j in alignment if not any(j in place.target for place in places)]
-    choices = product(*(range(len(place.term.forms)) for place in places)) if places else ()
+    with_place = [place for place in places if place.target]
+    counts = [len(place.term.forms) for place in with_place]
+    alike = [tuple(i % count for count in counts) for i in range(max(counts, default=0))]
+    choices = dict.fromkeys([*alike, *islice(product(*map(range, counts)), _MOST_COMBINATIONS)])
     for choice in islice(choices, _MOST_COMBINATIONS):
         words = RAW_WORD.findall(translation)
-        for (term, _, target), form in zip(places, choice, strict=True):
-            if target:
-                written = " ".join(filter(None, (words[j] for j in target)))
-                begins = bool(re.search(rf"{_BEGINNING}$", "".join(f"{word} " for word in words[: target.start])))
-                new = _in_place_of(written, term, form, begins=begins)
-                if written:
-                    words[target.start : target.stop] = [new, *[""] * (len(target) - 1)]
-                else:  # another term has taken their place
-                    taker = max(j for j in range(target.start) if words[j])
-                    other = words[taker].strip(EDGES)
-                    words[taker] = words[taker].replace(other, f"{other} {new}")
+        for (term, _, target), form in zip(with_place, choice, strict=True):
+            written = " ".join(filter(None, (words[j] for j in target)))
+            begins = bool(re.search(rf"{_BEGINNING}$", "".join(f"{word} " for word in words[: target.start])))
+            new = _in_place_of(written, term, form, begins=begins)
+            if written:
+                words[target.start : target.stop] = [new, *[""] * (len(target) - 1)]
+            else:  # another term has taken their place
+                taker = max(j for j in range(target.start) if words[j])
+                other = words[taker].strip(EDGES)
+                words[taker] = words[taker].replace(other, f"{other} {new}")
         # Where each word begins now: a term may have several words, and of the others in its place none is left.
         starts = [0, *accumulate(len(RAW_WORD.findall(word)) for word in words)]
         links = [
             (source[min(k, len(source) - 1)], j)
-            for _, source, target in places
-            for k, j in enumerate(range(*starts[target.start :][:2]) if target else ())
+            for _, source, target in with_place
+            for k, j in enumerate(range(*starts[target.start :][:2]))
         ]
         yield " ".join(filter(None, words)), sorted([*((i, starts[j]) for i, j in kept), *links])
 

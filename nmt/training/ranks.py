@@ -30,7 +30,7 @@ from nmt import console
 from nmt.config import TrainConfig
 from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
 from nmt.model.device import Runtime, set_up
-from nmt.resources import threads_of_each
+from nmt.resources import threads_per_process
 from nmt.signals import STOPPING, StopSignals, not_ignored
 
 _T = TypeVar("_T")
@@ -288,7 +288,7 @@ def launch(arguments: list[str], count: int, device: str) -> None:
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is here, and no rank starts one
-        "OMP_NUM_THREADS": threads_of_each(count),
+        "OMP_NUM_THREADS": threads_per_process(count),
     }
     ranks = start_processes(
         name="nmt",

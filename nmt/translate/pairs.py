@@ -108,7 +108,7 @@ def encode_pairs(codec: TextCodec, pairs: Sequence[Pair], first: int = 1) -> lis
     for line, (pair, source) in enumerate(zip(pairs, sources, strict=True), first):
         with naming(f"line {line}"):
             before, behind = codec.language_tokens(pair.direction)
-        earlier = [codec.config.split_tags(line)[1] for line in pair.earlier]
+        earlier = [codec.config.split_tags(text)[1] for text in pair.earlier]
         source = codec.with_context(source, codec.encode_source(earlier))
         given = codec.given_ids(pair.direction)
         texts_of_pair = tuple(target.text for target in pair.targets)

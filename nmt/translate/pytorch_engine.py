@@ -264,7 +264,7 @@ class PyTorchEngine:
             phrases = chain.from_iterable(sentence.required.constraints)
             given = self.codec.given_ids(sentence.direction)
             allowed_V[[*given, *sentence.required.prefix, *chain.from_iterable(phrases)]] = True
-            if self.codec.config.marks:  # terms and translations of similar sentences are in the source
+            if self.codec.config.term_pieces or self.codec.config.similar_piece:  # translations are in the source
                 allowed_V[sentence.ids] = True
         ids_V = allowed_BV.any(0).nonzero()[:, 0]
         ids_V, allowed_BV = ids_V.to(self.runtime.device), allowed_BV[:, ids_V].to(self.runtime.device)

@@ -271,8 +271,8 @@ class UnitMaker:
 
         Sentences that the unit has already only get their matches and terms.
         """
-        own, others = unit.direction, self.direction
-        direction = self.text.resolved(Direction(own.source or others.source, own.target or others.target))
+        named = Direction(*(code or default for code, default in zip(unit.direction, self.direction, strict=True)))
+        direction = self.text.resolved(named)
         if unit.sentences:
             sentences = [self._looked_up(sentence, direction) for sentence in unit.sentences]
         else:

@@ -113,7 +113,7 @@ def test_documents_of_folders_belong_together_by_name(here: Path) -> None:
     said = " ".join(run("align", "in", "in", *LANGS, "--output=all.tsv").stderr.split())
     assert "1 document without a partner: in/alone.fon.txt" in said
     assert "1 document left out, whose names have no language, or that of another one: in/none.txt" in said
-    assert "in: files of other formats are left out: 1 .pdf" in said and "3 pairs" not in said
+    assert "in: files of other formats are left out: 1 .pdf" in said and "align: 3 document pairs" in said
     counts = [len(table(here / "all.tsv")) - 1]
     (here / "in/three_mos.txt").write_text("\n")
     line = failed("align", "in", "in", *LANGS, "--output=some.tsv")
@@ -130,6 +130,8 @@ def test_equal_names_of_two_folders_belong_together(here: Path) -> None:
         write(here, 40, name, number)
     run("align", "fon", "mos", *LANGS, "--output=all.tsv")
     assert len(table(here / "all.tsv")) > 60
+    write(here, 40, "in/x.{}.txt")
+    assert "left out" not in run("align", "in", "./in/../in", *LANGS, "--output=one.tsv").stderr
 
 
 def test_what_a_document_does_not_give_is_said(here: Path) -> None:
@@ -139,7 +141,7 @@ def test_what_a_document_does_not_give_is_said(here: Path) -> None:
         times = [f"00:00:{i:02}.000 --> 00:00:{i:02}.900\n{cue}\n" for i, cue in enumerate(cues)]
         (here / f"y.{lang}.vtt").write_text("WEBVTT\n\n" + "\n".join([*times, "alone\n"] if lang == "fon" else times))
     said = " ".join(run("align", "y.fon.vtt", "y.mos.vtt", *LANGS, "--output=y.tsv").stderr.split())
-    assert "y.fon.vtt: left out are 1 passage from line" in said and "y.mos.vtt: left out" not in said
+    assert "y.fon.vtt: not read: 1 passage from line" in said and "y.mos.vtt: not read" not in said
     assert re.search(r"pairs of \d+ and \d+ sentences; \d and \d have no partner", said)
 
 

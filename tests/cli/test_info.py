@@ -132,6 +132,9 @@ def test_damage_is_found_in_larger_files_with_verify(
 def test_other_files_and_folders_are_refused(tmp_path: Path) -> None:
     assert "is neither a data folder, nor a run folder" in failed("info", tmp_path)
     assert "nothing does not exist" in failed("info", tmp_path / "nothing")
+    (tmp_path / "marian").mkdir()
+    (tmp_path / "marian" / "config.yml").write_text("models: []")
+    assert "is a model of Marian; its README.md describes it" in failed("info", tmp_path / "marian")
     (tmp_path / "config.json").write_text("[]")
     assert "config.json cannot be used" in failed("info", tmp_path)
     for config in ({"text": "abc"}, {"nmt": {"text": {}, "model": 3}}, {"model_type": "bert"}):

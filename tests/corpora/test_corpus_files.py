@@ -324,6 +324,12 @@ def test_a_row_with_more_cells_than_others_is_left_out(tmp_path: Path, name: str
     )
 
 
+def test_a_table_may_begin_with_many_comments(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.tsv", b"# a comment\n" * 30 + b"A\tb\n")
+    pairs, left_out = read(path)
+    assert ("A", "b") in pairs and left_out["blank or a comment"] >= 20
+
+
 def test_a_first_row_that_may_be_text_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "t.tsv", b"it\tesso\nA dog runs there\tUn cane corre\n")
     done = run("clean", "--source-lang=en", "--target-lang=it", f"--train={path}", f"--dest={tmp_path / 'clean'}")
