@@ -58,7 +58,7 @@ def score(
     --metric evalb scores trees or sequences of brackets against a treebank file, as the program EVALB does with
     its usual parameters for English, the file COLLINS.prm.
     """
-    from nmt.corpora.reading import refuse_options, target_text
+    from nmt.corpora.reading import is_corpus_file, refuse_options, target_text
     from nmt.scoring import compared_scores, corpus_scores, sentence_scores
     from nmt.text.corpus import name_of
     from nmt.text.directions import Direction
@@ -72,6 +72,14 @@ def score(
             model, source, hypothesis[0], Direction(source_lang or "", config.target_lang or ""), as_json=as_json
         )
         return
+    if model or source is not None:
+        flag = "--model" if model else "--source"
+        raise NmtError(f"{flag} is for an estimate without --reference; leave out one of them")
+    if tables := [path for path in hypothesis if is_corpus_file(path)]:
+        problem = (
+            f"--hypothesis {tables[0]} has the name of a table, JSON or archive, but its lines are scored as they are"
+        )
+        raise NmtError(f"{problem}; give a file of translations alone, such as of nmt generate --output-format text")
     if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
     if "evalb" in config.metric:

@@ -203,9 +203,14 @@ def plain_prefix(prefix: str, directions: Sequence[Languages], config: CorpusCon
     return corpus_prefix(prefix, directions, config) if is_file else prefix
 
 
+def is_corpus_file(path: str) -> bool:
+    """Returns whether a file, by its name, has more than the lines of one text."""
+    return kind_of(path) in {".zip", *_READERS} - {".txt"}
+
+
 def target_text(path: str, source_lang: str | None, target_lang: str | None, config: CorpusConfig) -> str:
     """Returns the file of the target text of a corpus file such as a table; other paths as they are."""
-    if kind_of(path) not in {".zip", *_READERS} - {".txt"}:
+    if not is_corpus_file(path):
         return path
     if source_lang is None or target_lang is None:
         raise NmtError(f"{path} has two languages; give --source-lang and --target-lang, or a file of text")

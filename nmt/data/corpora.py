@@ -75,9 +75,8 @@ def corpora_of(config: DataConfig, text: TextConfig, flag: str, prefixes: Sequen
                     if stem not in stems and (alone := [each for each in (source, target) if has_side(stem, each)]):
                         other = f"{stem}.{target if alone == [source] else source}"
                         raise NmtError(f"{flag}: there is {stem}.{alone[0]}, but no {other}; check the names")
-                if len(stems) > 1 and flag != "--train":
-                    names = " and ".join(f"{stem}.{source}" for stem in stems)
-                    raise NmtError(f"{flag} {prefix} has {names}; leave one of them, because scores are of one text")
+                if flag != "--train":  # a test set may have a text of its own for each direction
+                    stems = stems[:1]
             for stem in stems:
                 paths = parallel_paths(stem, source, target)
                 files = str(paths[0]), str(paths[1])

@@ -212,7 +212,7 @@ class Settings:
             if not isinstance(lang, str) or not lang:
                 side = name.removesuffix("_lang")
                 problem = f"{self.path} does not say the {side} language"
-                raise NmtError(f"{problem}; give its folder to nmt import with {flag_name(name)}")
+                raise NmtError(f"{problem}; give it to nmt import with {flag_name(name)}")
         if len({*langs.values()}) == 1:
             raise NmtError(f"both languages are {lang}; give others with --source-lang and --target-lang")
         return langs

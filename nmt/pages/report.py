@@ -218,10 +218,10 @@ def _outlook(run: Run) -> str:
     valid = [record for record in run.valid if record["ppl"] is not None]
     if not valid:
         return "No validation has been made yet, so it is not known how good the model is."
-    last, seen = valid[-1], counted(run.last.get("epoch", 0) + 1, "time")
+    last, epoch = valid[-1], run.last.get("epoch", 0) + 1
     reached = [f"{name} {last[field]:.2f}" for field, name in TRANSLATION_SCORES.items() if last.get(field) is not None]
     scores = ", ".join([*reached, f"perplexity {last['ppl']:.2f} (1 would be perfect)"])
-    words = f"The last validation has {scores}. The model has seen each sentence about {seen}."
+    words = f"The last validation has {scores}. The training is in epoch {epoch}."
     earlier = min(valid[:-1], key=lambda record: abs(record["update"] - last["update"] / 2), default=last)
     if not last["update"] or not last["update"] / 4 <= earlier["update"] <= 3 * last["update"] / 4:
         return f"{words} There are too few validations to say whether more time would help."

@@ -120,8 +120,8 @@ class TrainingLog:
         others = {"ppl": scores.ppl, "bleu_signature": validation.bleu_signature, "samples": validation.samples}
         by_direction = {name: asdict(each) | {"ppl": each.ppl} for name, each in validation.directions.items()}
         directions = {"directions": by_direction} if by_direction else {}
-        seconds = self.training.counters.seconds
-        self._record("valid", {**asdict(scores), **others, **directions, "train_seconds": seconds})
+        train_seconds = self.training.counters.seconds
+        self._record("valid", {**asdict(scores), **others, **directions, "train_seconds": train_seconds})
 
     def end(self, outcome: str, message: str = "") -> None:
         """Records how the training ended: `finished`, `stopped` or `failed`."""

@@ -252,8 +252,8 @@ class TrainingLoop:
             averaged = {Path(averaged).name for averaged in read_provenance(path).get("averaged", ())}
             are_fewer = len(snapshots) < min(last or 0, len(averaged))
             is_made = {each.name for each in snapshots} <= averaged and (are_fewer or len(averaged) == len(snapshots))
+        remove_partial_files(folder, (AVERAGE,))
         if snapshots and not is_made:
-            remove_partial_files(folder, (AVERAGE,))
             save_checkpoint(average_checkpoints(snapshots), path)
             averaged_count = console.counted(len(snapshots), "checkpoint")
             console.info(f"saved {path}, the average of the last {averaged_count}")

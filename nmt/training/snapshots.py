@@ -166,7 +166,8 @@ def resume(training: Training, folder: RunFolder) -> bool:
     if changed:
         counters.epoch, counters.update_in_epoch = counters.epoch + 1, 0
     # Scores of another metric, or of other lines, say nothing about which checkpoint is the best now.
-    is_comparable = metric == metric_then and (metric == "nll" or training.config.valid_lines == valid_lines)
+    has_same_lines = not training.config.translates or training.config.valid_lines == valid_lines
+    is_comparable = metric == metric_then and has_same_lines
     if changed or not is_comparable:
         training.validations = []
     console.info(f"resumed from {path} after update {counters.update:,}")

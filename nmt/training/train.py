@@ -223,6 +223,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         checkpoint = learned if config.lora else whole
         training_state = (learned if training.base else whole) + moments / 2**20
         disk = kept * checkpoint + (best + (config.average_last is not None)) * whole + STATES_KEPT * training_state
+        disk += max(checkpoint, whole, training_state)  # a new file is written before an old one is removed
         states = 1 + seconds * updates / (60 * config.save_minutes)
         saving = updates / every * seconds_to_copy(snapshot_of, training)
         saving += states * seconds_to_copy(training_state_of, training)

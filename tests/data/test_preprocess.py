@@ -33,7 +33,7 @@ from nmt.data.augmentation import augmented, in_title_case, with_typing_errors, 
 from nmt.data.corpora import RawPairs, augmented_pairs
 from nmt.data.folder import DataFolder
 from nmt.data.preprocess import preprocess
-from nmt.errors import NmtError
+from nmt.errors import NmtError, StoppedError
 from nmt.jobs.stream import Execution
 from nmt.text.languages import look_swapped
 from nmt.text.subword import Subword
@@ -292,7 +292,7 @@ def interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SHARD_PAIRS", 100)
     monkeypatch.setattr(corpora, "CHUNK_PAIRS", 30)
     complete = [DEFAULT] * 3 * 9  # source, target and links of 9 chunks
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched, pytest.raises(StoppedError):
         patched.setattr(encoder, "flatten", Mock(wraps=encoder.flatten, side_effect=[*complete, KeyboardInterrupt]))
         run(max_length=30)
 

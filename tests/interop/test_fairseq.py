@@ -208,7 +208,7 @@ def test_an_imported_model_is_tuned_and_exported(write_corpus: Callable[..., str
     ({"encoder_layers": 3}, "no tensor encoder.layers.2.self_attn.q_proj.weight, but its options or --dict"),
     ({"no_scale_embedding": True}, "has no_scale_embedding True, which nmt does not have"),
     ({"cross_self_attention": True}, "has cross_self_attention True, which nmt does not have"),
-    ({"source_lang": None}, "give it with --source-lang"),
+    ({"source_lang": None}, "give it to nmt import with --source-lang"),
 ])  # fmt: skip
 def test_unsuitable_models_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     theirs = Fairseq(tmp_path, **options)
@@ -252,7 +252,7 @@ def test_a_tensor_whose_name_is_a_number_is_refused(tmp_path: Path) -> None:
 
 def test_an_empty_or_equal_language_is_refused(tmp_path: Path) -> None:
     theirs = Fairseq(tmp_path)
-    assert "give it with --source-lang" in failed(*theirs.command, "--source-lang=")
+    assert "give it to nmt import with --source-lang" in failed(*theirs.command, "--source-lang=")
     assert "both languages are de" in failed(*theirs.command, "--source-lang=de")
     run(*theirs.command, "--source-lang=fr")
     assert nmt.load_checkpoint(theirs.model).codec.config.source_lang == "fr"

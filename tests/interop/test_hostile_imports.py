@@ -118,7 +118,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "config is no JSON": (write("config.json", b"{"), "config.json is not JSON"),
     "deep JSON": (write("config.json", b"[" * 200_000), "config.json is not JSON"),
     "config is a list": (write("config.json", b"[]"), "is a JSON list, not an object"),
-    "no languages": (change("tokenizer_config.json", source_lang=None), "give it with --source-lang"),
+    "no languages": (change("tokenizer_config.json", source_lang=None), "give it to nmt import with --source-lang"),
     "same languages": (change("tokenizer_config.json", source_lang="fr"), "both languages are fr"),
     "language with a slash": (change("tokenizer_config.json", source_lang="../x"), "source_lang is '../x'"),
     "no unknown piece": (change("vocab.json", **{"<unk>": None}), "has no piece '<unk>' for unknown text"),

@@ -240,7 +240,7 @@ def test_the_report_says_what_more_time_would_bring(tmp_path: Path, ppls: list[f
     trained = [train_record(10 * i, 2.0) | {"epoch": i} for i in range(1, 5)]
     (found,) = reported(tmp_path, write_run(tmp_path / "run", [start_record(), *trained, *valid]))["runs"]
     assert said in found["outlook"]
-    assert not ppls or "has seen each sentence about 5 times" in found["outlook"]
+    assert not ppls or "The training is in epoch 5." in found["outlook"]
 
 
 def test_the_report_says_whether_a_run_goes_on(tmp_path: Path) -> None:

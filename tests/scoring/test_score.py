@@ -338,6 +338,8 @@ def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options, message", [
     ("--reference=-", "only one of --hypothesis and --reference can be standard input"),
+    ("--model=x --source=y", "--model is for an estimate without --reference; leave out one of them"),
+    ("--hypothesis=out.tsv", "--hypothesis out.tsv has the name of a table, JSON or archive"),
     ("--metric=meteor", "--metric must be one of bleu, chrf, chrf++, ter"),
     ("--tokenize=moses", "--tokenize moses is unknown; it must be one of none, "),
     ("--bootstrap=1", "--bootstrap must be at least 2"),
