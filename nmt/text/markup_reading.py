@@ -41,6 +41,8 @@ def _names(names: str) -> frozenset[str]:
 
 _VOID = _names("area base br col embed hr img input link meta param source track wbr")
 _UNTRANSLATED = _names("code kbd math pre samp script style svg var")
+# Classes of elements that are not translated: by choice, formulas of KaTeX, MathJax and pandoc, and names of icons.
+_KEPT_CLASS = re.compile("(notranslate|katex|math|mathjax)$|material-(icons|symbols)")
 # Elements whose content is text without markup, which is not translated.
 _LITERAL = "iframe|noembed|noframes|plaintext|script|style|xmp"
 _ENDS_PARAGRAPH = (
@@ -295,7 +297,8 @@ def _markup(match: re.Match[str], lang: str, kept: Container[str], *, is_html: b
         return Token("leaf", words, raw, role="hidden")
     values = _attributes(match["attributes"])
     says = {"yes": False, "no": True}.get(values.get("translate", "").lower())
-    if says is None and is_html and "notranslate" in values.get("class", "").lower().split():
+    classes = values.get("class", "").lower().split() if is_html else []
+    if says is None and any(_KEPT_CLASS.match(each) for each in classes):
         says = True
     kept_by = {} if says is None and name not in kept else {"translate": says or name in kept, "name": False}
     kept_by |= {"name": True} if says is None and is_html and name in _UNTRANSLATED else {}
@@ -329,7 +332,7 @@ def _nested(scanned: list[Token], *, is_html: bool) -> list[Token]:
                         tokens[i : i + 1] = left, leaf, right
             elif opening.is_kept or (has_end and start == len(tokens) - 2):
                 whole = "".join(token.raw for token in tokens[start:])
-                words = "".join(token.text for token in tokens[start:])
+                words = "" if opening.name == "svg" else "".join(token.text for token in tokens[start:])
                 tokens[start:] = [opening._replace(kind="leaf", item=whole, text=one_line(words), role="hidden")]
             elif not has_end:
                 tokens[start] = opening._replace(kind="leaf", role="hidden")

@@ -19,7 +19,7 @@ import regex
 
 from nmt.errors import NmtError
 from nmt.text.protected_kinds import KINDS, SIGNS
-from nmt.text.words import RAW_WORD
+from nmt.text.words import RAW_WORD, has_letters
 
 Span = tuple[int, int]
 
@@ -251,7 +251,7 @@ class _Repair:
         source, translation = self.source, self.translation
         missing = defaultdict[str, list[Span]](list)
         for start, stop, kind in self.protected:
-            if (start, stop) not in self.replaced and not self._take_translated(start, stop):
+            if (start, stop) not in self.replaced and not self._take_translated(start, stop, kind):
                 missing[kind].append((start, stop))
         has_printf = any(source.startswith("%", span.start) for span in self.protected)
         for start, stop, kind in PROTECTED.spans(translation) if missing or has_printf else ():
@@ -266,15 +266,20 @@ class _Repair:
                     stop += start == 0 and translation.startswith(" ", stop)
                     self._take((len(source) + start, len(source) + start), (start, stop))
 
-    def _take_translated(self, start: int, stop: int) -> bool:
-        """Takes the translation of ordinary words: consecutive linked words, and not many more of them."""
+    def _take_translated(self, start: int, stop: int, kind: str) -> bool:
+        """Takes the translation of ordinary words: consecutive linked words, and not many more of them.
+
+        What markup protects may have punctuation, such as `Figure 3.1`.
+        """
         first, last = (bisect_right(self._source_starts, edge) - 1 for edge in (start, stop - 1))
         linked = sorted(target for target, origin in self.source_of.items() if first <= origin <= last)
         are_together = bool(linked) and linked[-1] - linked[0] + 1 == len(linked) <= last - first + 2
-        if not are_together or not _ORDINARY.fullmatch(self.source, start, stop):
+        words = self.source[start:stop]
+        if not are_together or not (_ORDINARY.fullmatch(words) or (kind == "markup" and has_letters(words))):
             return False
         begin, end = self._words[linked[0]][0], self._words[linked[-1]][1]
-        end = begin + len(self.translation[begin:end].rstrip(_END))
+        if words[-1] not in _END:
+            end = begin + len(self.translation[begin:end].rstrip(_END))
         if is_free := not any(self._taken[begin:end]):
             self._take((start, stop), (begin, end))
         return is_free

@@ -81,6 +81,7 @@ KINDS = (
         "⟦$t(a.b)⟧ ⟦$NAME$⟧ ⟦$name⟧, ⟦$a_b⟧; $million $US $5bn $x + $ab + c$; $5 and 5 $US for £3",
     )),
     Kind("placeholder", r"""@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)""", ("⟦@:key⟧ ⟦@:(a.b)⟧",)),
+    Kind("placeholder", r"""%(?:\d+\$)?[#]@\w+@""", ("Delete ⟦%#@files@⟧ and ⟦%1$#@dirs@⟧",)),
     Kind("placeholder", r"""(?<!\w)__\w+?__(?!\w)|(?<![\w#@])([#]{2}|@@)[A-Za-z_]\w*+\1(?![\w#@])""", (
         "⟦__x__⟧ ⟦##NAME##⟧ ⟦@@name@@⟧; ## Title ##",
     )),

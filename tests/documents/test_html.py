@@ -114,6 +114,8 @@ def test_empty_elements_of_xml(text: str, sources: list[str]) -> None:
     ("a <math><mi>sin</mi></math> b <svg><title>c</title><text>d</text></svg> e",
      "A <math><mi>sin</mi></math> B <svg><title>c</title><text>d</text></svg> E"),
     ("<svg><style/><path/></svg>a", "<svg><style/><path/></svg>A"),
+    ('<i class="material-icons">home</i> a <span class="katex">x <b>y</b></span> <span class="math inline">z</span>',
+     '<i class="material-icons">home</i> A <span class="katex">x <b>y</b></span> <span class="math inline">z</span>'),
     ("a <%= x > y %> b <%# c %>", "A <%= x > y %> B <%# c %>"),
     ("a <?php if ($a->b) echo '<p>c'; ?> d <?= $e ?> f <?php g",
      "A <?php if ($a->b) echo '<p>c'; ?> D <?= $e ?> F <?php g"),

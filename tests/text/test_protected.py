@@ -139,6 +139,18 @@ def test_the_translation_of_ordinary_words_is_replaced() -> None:
     assert "man in a hat" in with_protected(source, spans, "Ein Mann singt Hut", scattered, spaces=True)[0]
 
 
+@pytest.mark.parametrize("source, kept, translation, expected", [
+    ("See Figure 3.1 for it", "Figure 3.1", "Siehe Abbildung 3.1 dazu das", "Siehe Figure 3.1 dazu das"),
+    ("and Good morning, sir! he said", "Good morning, sir!", "und Guten Morgen, Herr! sagte er",
+     "und Good morning, sir! sagte er"),
+    ("and (Doe, p. 5) there", "(Doe, p. 5)", "und (Doe, S. 5) da", "und (Doe, p. 5) da"),
+])  # fmt: skip
+def test_words_that_markup_keeps_may_have_punctuation(source: str, kept: str, translation: str, expected: str) -> None:
+    start, links = source.index(kept), {i: i for i in range(len(translation.split()))}
+    spans = [ProtectedSpan(start, start + len(kept), "markup")]
+    assert with_protected(source, spans, translation, links, spaces=True)[0] == expected
+
+
 @pytest.mark.parametrize("source, translation, expected", [
     ("Hello {name}!", "你好！", "你好{name}！"),
     ("Hello {name}!", "{name}你好！", "{name}你好！"),
