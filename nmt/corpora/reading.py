@@ -141,11 +141,11 @@ def _entries_in_archive(
                 with archive.open(name) as member, COMPRESSED.get(Path(name).suffix, nullcontext)(member) as file:
                     corpus = CorpusFile(file, f"{path}: {name}", config, languages, left_out)
                     yield from _read(kind_of(name), corpus)
-            texts_of = {stem: names for stem, names in sides.items() if len(names) > 1}
-            if len(read := known or [*texts_of]) > 1 and len(languages) == 2:
-                console.info(f"{path}: {console.listed(read)} are read as one corpus; unpack it to use them apart")
-            if unread := [*texts_of] if known else []:
-                console.warn(f"{path}: {console.listed(unread)} not read, because it has other corpora; unpack it")
+            stems = [stem for stem, names in sides.items() if len(names) > 1]
+            if len(joined := known or stems) > 1 and len(languages) == 2:
+                console.info(f"{path}: {console.listed(joined)} are read as one corpus; unpack it to use them apart")
+            if known and stems:
+                console.warn(f"{path}: {console.listed(stems)} not read, because it has other corpora; unpack it")
             for stem, names in () if known else sides.items():
                 if config.least_score is not None:
                     raise NmtError(f"{path} has text without scores; leave out --least-score")

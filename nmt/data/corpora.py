@@ -117,6 +117,11 @@ class RawPairs(NamedTuple):
     tag: str = ""
     earlier: Sequence[str] = ()
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether the source is a copy of the target."""
+        return self.direction is not None and self.direction.source == self.direction.target
+
 
 def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Sequence[Sequence[Corpus]]) -> None:
     """Checks the text of all splits: the files that the plan lists, and the corpora of the other splits."""

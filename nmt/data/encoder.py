@@ -66,8 +66,7 @@ class Encoder(Processor):
         lacks, and of those that were dropped by reason. `columns_of` makes the columns of a data folder of the arrays.
         """
         config, direction = self.config, pairs.direction
-        is_copy = direction is not None and direction.source == direction.target
-        codec = self.codec.with_languages(direction) if direction and is_copy else self.codec.directed(direction)
+        codec = self.codec.with_languages(direction) if direction and pairs.is_copy else self.codec.directed(direction)
         (prefix_ids, suffix_ids), given = codec.language_tokens(codec.direction), codec.given_ids(codec.direction)
         if config and config.augment:
             pairs = corpora.augmented_pairs(pairs, config.seed, codec.config)

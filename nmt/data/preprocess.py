@@ -351,9 +351,8 @@ class EncodingJob(Job):
 
     def compute(self, encoder: Encoder, pairs: RawPairs) -> Result:
         result = encoder(pairs)
-        is_copy = pairs.direction and pairs.direction.source == pairs.direction.target  # the pair is checked itself
-        lines = ([], []) if is_copy else (pairs.source, pairs.target)
-        same, near = self.held_out.leaked_pairs(*lines)
+        # The text of a copy is checked in its own pair.
+        same, near = self.held_out.leaked_pairs(*(([], []) if pairs.is_copy else (pairs.source, pairs.target)))
         return Result(result.values, {**result.arrays, "same": same, "near": near})
 
     def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, Result]]) -> Result:

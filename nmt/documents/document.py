@@ -104,16 +104,15 @@ def documents_in(folder: str, form: str | None) -> list[Path]:
     """
     names = [path.relative_to(folder) for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     visible = [name for name in names if not any(part.startswith(".") for part in name.parts)]
-    documents = [name for name in visible if form or suffix_of(name.name) in FORMATS]
-    others = Counter(
-        name.suffix.lower() or "without an extension"
-        for name in visible
-        if not (form or suffix_of(name.name) in FORMATS)
+    if form:
+        return visible
+    unknown = Counter(
+        name.suffix.lower() or "without an extension" for name in visible if suffix_of(name.name) not in FORMATS
     )
-    if others:
-        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common(8))
+    if unknown:
+        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in unknown.most_common(8))
         info(f"{folder}: files of other formats are left out: {kinds}")
-    return documents
+    return [name for name in visible if suffix_of(name.name) in FORMATS]
 
 
 def read_document(data: bytes, form: str, options: ReadOptions) -> Document:

@@ -67,12 +67,16 @@ class _Entry:
         names = {"msgid", "msgstr[0]"} if has_plural else {"msgid", "msgstr"}
         return "" not in self.fields and names <= self.fields.keys() and (has_plural or len(self.forms) == 1)
 
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.fields) and not self.is_message
+
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the messages in a file."""
     text, encoding = _decoded(data, options.name)
     entries = _entries(text)
-    damaged_fields = (entry.fields for entry in entries if entry.fields and not entry.is_message)
+    damaged_fields = (entry.fields for entry in entries if entry.is_damaged)
     starts = [(fields.get("") or next(iter(fields.values()))).start for fields in damaged_fields]
     damages = [text.count("\n", 0, start) + 1 for start in starts]
     messages = [entry for entry in entries if entry.is_message]
@@ -123,8 +127,7 @@ def finished(data: bytes, name: str) -> tuple[str, list[tuple[str, str]], int, i
         elif texts[0]:
             both = 2 if len(forms) == 2 else 1
             pairs += zip(texts[-both:], forms[-both:], strict=True)
-    damaged = sum(bool(entry.fields) and not entry.is_message for entry in entries)
-    return _header(messages)[1].get("Language", ""), pairs, others, damaged
+    return _header(messages)[1].get("Language", ""), pairs, others, sum(entry.is_damaged for entry in entries)
 
 
 def _header(messages: Sequence[_Entry]) -> tuple[_Entry | None, dict[str, str]]:

@@ -90,18 +90,16 @@ def import_huggingface(
     stored, origin = read_tensors(path)
     values = stored if base is None else with_adapter(stored, Path(folder))
     tensors = Tensors(values, origin, CONFIG, "download both again")
+    folders = {"folder": folder} if base is None else {"folder": folder, "model_folder": base}
+    provenance: dict[str, Any] = {"nmt": __version__, "imported": {"format": "huggingface", **folders}}
     if kind == "m2m_100":
         if any(languages.values()):
             raise NmtError(f"{path} is a model of many languages; leave out --source-lang and --target-lang")
-        checkpoint = _import_multilingual(settings, tensors, selection)
-        if base is not None:
-            imported = checkpoint.provenance["imported"] | {"folder": folder, "model_folder": base}
-            checkpoint = replace(checkpoint, provenance=checkpoint.provenance | {"imported": imported})
-        return checkpoint
+        return _import_multilingual(settings, tensors, selection, provenance)
     if variants := selection.variants():
         unneeded = ", ".join(map(flag_name, variants))
         raise NmtError(f"{path} is a model of MarianMT, which stays as it is; leave out {unneeded}")
-    return _import_marian(settings, tensors, languages, folder)
+    return _import_marian(settings, tensors, languages, folder, provenance)
 
 
 def read_settings(folder: Path) -> tuple[Settings, str]:
@@ -116,7 +114,9 @@ def read_settings(folder: Path) -> tuple[Settings, str]:
     return settings, kind
 
 
-def _import_marian(settings: Settings, tensors: Tensors, languages: Languages, folder: str) -> Checkpoint:
+def _import_marian(
+    settings: Settings, tensors: Tensors, languages: Languages, folder: str, provenance: dict[str, Any]
+) -> Checkpoint:
     """Returns the checkpoint of a MarianMT model."""
     activation = _ACTIVATIONS[settings.choice("activation_function", _ACTIVATIONS)]
     config = settings.model_config(settings.required("d_model"), settings.both_sides("ffn_dim"), activation=activation)
@@ -155,13 +155,14 @@ def _import_marian(settings: Settings, tensors: Tensors, languages: Languages, f
     if any(options.get("forced_bos_token_id") is not None for options in (settings.values, generation)):
         forced = f"{folder} has a forced_bos_token_id, with which transformers begins every translation"
         console.warn(f"{forced}; give its piece to nmt generate with --prefixes")
-    provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": folder}}
     checkpoint = Checkpoint(config, codec, weights, provenance)
     build_model(checkpoint, folder)  # checks that the weights fit
     return checkpoint
 
 
-def _import_multilingual(settings: Settings, tensors: Tensors, selection: SelectionConfig) -> Checkpoint:
+def _import_multilingual(
+    settings: Settings, tensors: Tensors, selection: SelectionConfig, provenance: dict[str, Any]
+) -> Checkpoint:
     """Returns the checkpoint of an M2M100ForConditionalGeneration, whose weights are computed when it is written."""
     folder = settings.path.parent
     d_model, d_ff = settings.required("d_model"), settings.both_sides("ffn_dim")
@@ -178,10 +179,9 @@ def _import_multilingual(settings: Settings, tensors: Tensors, selection: Select
         raise NmtError(f"{why}; download them again") from error
     weights = from_fairseq(config, tensors, "model.", _OFFSET)
     weights["target_embedding.weight"] = vocabulary.our_embedding(embedding_VD)
-    provenance: dict[str, Any] = {"nmt": __version__, "imported": {"format": "huggingface", "folder": str(folder)}}
-    if vocabulary.means:  # these learn in full, whatever stays frozen when the model is tuned
-        provenance["added_pieces"] = list(vocabulary.means)
-    return Checkpoint(config, codec, {}, provenance, computed=weights)
+    # These learn in full, whatever stays frozen when the model is tuned.
+    added = {"added_pieces": list(vocabulary.means)} if vocabulary.means else {}
+    return Checkpoint(config, codec, {}, {**provenance, **added}, computed=weights)
 
 
 def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:

@@ -99,7 +99,7 @@ def _placed(
         chosen = [place for place in places if place.term not in decided]
         needed = [term for term in sentence.terms if term not in decided]
         alignment = translation.alignment or ()
-        texts = dict(with_terms(translation.text, chosen, alignment)) or {translation.text: [*alignment]}
+        texts = dict(with_terms(translation.text, chosen, alignment))
         whole = {text for text in texts if has_terms(needed, text)}
         partial = {text for text in texts if may_lack and text != translation.text}
         placed.append([(text, texts[text], text not in whole) for text in texts if text in (whole or partial)])
