@@ -40,7 +40,12 @@ _REFERENCE = re.compile(
     r"""(?<=<)(?:\w+:)?(?:(?:pc|mrk|sc|sm)\s(?:[^>]*\s)?id|(?:ec|em)\s(?:[^>]*\s)?startRef)\s*=\s*["'][^"']*"""
 )
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
-_TOKEN = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|(?P<text>[^<]+)|<!--.*?-->|<\?.*?\?>", re.DOTALL)
+# Phrase writes the tags of a text as {1&gt; and &lt;1}.
+_TOKEN = re.compile(
+    r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|\{(?P<open>\w+)(?:>|&gt;)|&lt;(?P<close>\w+)\}"
+    r"|(?P<text>(?:[^<{&]|\{(?!\w+(?:>|&gt;))|&(?!lt;\w+\}))+)|<!--.*?-->|<\?.*?\?>",
+    re.DOTALL,
+)
 _MARKUP = re.compile(
     r"""<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|</[^>]*>|<(?:[^<>"']|"[^"]*"|'[^']*')*+>""", re.DOTALL
 )
@@ -189,13 +194,15 @@ def _tokens(file: _XmlText, element: Element) -> Iterator[Token]:
 
 
 def _of_text(raw: str) -> Iterator[Token]:
-    """Yields text, comments and the like, and CDATA sections as elements."""
+    """Yields text, tags of Phrase, comments and the like, and CDATA sections as elements."""
     for token in _TOKEN.finditer(raw):
         if token["cdata"] is not None:
             inside = [Token("text", token["cdata"])] if token["cdata"] else []
             yield from (Token("start", item=_CDATA), *inside, Token("end", item=_CDATA_END))
         else:
-            yield text_token(token[0]) if token["text"] else Token("leaf", item=token[0])
+            role: Role = "open" if token["open"] else "close" if token["close"] else "mark"
+            leaf = Token("leaf", item=token[0], role=role, key=token["open"] or token["close"])
+            yield text_token(token[0]) if token["text"] else leaf
 
 
 def _leaf(element: Element, name: str, item: str) -> Token:

@@ -93,6 +93,8 @@ def test_a_translation_changes_only_the_text() -> None:
      'four three<bx id="2"/> <bx id="1"/><ex id="2"/>two one<ex id="1"/>'),
     # Angular writes both ends of an element as x.
     ('one <x id="START_TAG_B"/>two<x id="CLOSE_TAG_B"/>', '<x id="START_TAG_B"/>two<x id="CLOSE_TAG_B"/> one'),
+    # Phrase writes them as text.
+    ("one {1&gt;two&lt;1} {b>three&lt;b}", "{b&gt;three&lt;b} {1&gt;two&lt;1} one"),
 ])  # fmt: skip
 def test_elements_follow_their_words(source: str, expected: str) -> None:
     assert result(source, translation=backwards) == expected
