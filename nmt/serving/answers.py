@@ -15,7 +15,7 @@ from nmt import console
 from nmt.config import ServeConfig
 from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError
-from nmt.serving.errors import RETRY_SECONDS, OverloadedError, TooLargeError, UnknownNameError
+from nmt.serving.errors import RETRY_SECONDS, ChangedModelError, OverloadedError, TooLargeError, UnknownNameError
 from nmt.serving.forms import File, form_fields
 from nmt.serving.schema import SEARCH_FIELDS, DeepLFailure, Failure
 
@@ -101,6 +101,8 @@ def explained(error: Exception) -> HTTPException:
             return HTTPException(503, str(error), {"Retry-After": str(RETRY_SECONDS)})
         case WorkerDiedError():
             return explained(OverloadedError("a worker process of the server died; send less or try again later"))
+        case ChangedModelError():
+            return HTTPException(503, str(error))
         case NmtError():
             return HTTPException(400, _FLAGS_OF_FIELDS.sub(lambda flag: flag[1].replace("-", "_"), str(error)))
         case ClientDisconnect():  # for the figures of GET /metrics

@@ -203,9 +203,10 @@ def _status_routes(service: Service) -> APIRouter:
             max_beam=service.config.max_beam,
         )
 
+    @router.head("/health", include_in_schema=False)
     @router.get("/health", response_model=None)
     async def health() -> dict[str, str]:
-        """Answers as long as the server works."""
+        """Answers as long as the server takes requests."""
         return {"status": "ok"}
 
     text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
@@ -225,7 +226,7 @@ def _page_routes() -> APIRouter:
     files |= {"/": _FOLDER / "page.html", "/docs": _FOLDER / "docs.html"}
     for route, path in files.items():
         file = Response(path.read_bytes(), media_type=_MEDIA_TYPES[path.suffix])
-        router.add_api_route(route, constant(file), response_model=None)
+        router.add_api_route(route, constant(file), response_model=None, methods=["GET", "HEAD"])
     # The page that draws attention weights. The page that shows it in a frame gives it the data. Its scripts and
     # styles are in the page itself, so its policy names them.
     content = page("attention", "Attention", None).encode()

@@ -96,7 +96,7 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
         if name in models:
             raise NmtError(f"{path} and {models[name].path} are both called {name}; give --model NAME={path}")
         trained = latest(provenance).get("directions", ()) if codec.config.languages else ()
-        directions = tuple(Direction(*each.split()) for each in trained)
+        directions = tuple(map(Direction.parsed, trained))
         calibrations, examples = calibrations_of([provenance]), _examples(path)
         models[name] = ServedModel(name, path, config, codec, directions, calibrations, examples)
     if not models:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, PositiveInt
 from starlette.exceptions import HTTPException
 
 from nmt.documents.document import suffix_of
@@ -17,7 +17,7 @@ from nmt.serving.catalog import AUTO, Catalog
 from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.errors import UnknownNameError
 from nmt.serving.forms import FileField, described, form_fields, validated
-from nmt.serving.schema import DocumentFields, TranslateBody
+from nmt.serving.schema import MOST_CONTEXT, DocumentFields, TranslateBody
 from nmt.serving.service import RequestedText, Service, are_long, in_thread_if
 from nmt.text.languages import english_name
 from nmt.text.markup_reading import NO_RULES, ElementRules
@@ -120,6 +120,7 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
     async def document_id(name: str, request: Request) -> str:
         return name + validated(DeepLKeyBody, await form_fields(request), _SENTENCES).document_key
 
+    @router.post("/document/", include_in_schema=False)  # a path of older clients, such as deepl-java's
     @router.post("/document", openapi_extra=described(DeepLDocumentBody, "multipart/form-data"))
     async def add(request: Request) -> dict[str, str]:
         """Begins to translate a document, as DeepL does."""
@@ -174,7 +175,7 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
     if body.split_sentences == "nonewlines" and not body.tag_handling:  # units of markup are sentences already
         source = list(map(_without_breaks, source))
     split = body.split_sentences != "0"
-    markup, context = body.tag_handling, list(filter(None, body.context.splitlines()))[-20:]
+    markup, context = body.tag_handling, list(filter(None, body.context.splitlines()))[-MOST_CONTEXT:]
     request = TranslateBody(source=source, markup=markup, context=context, pieces=False, split=split, **options)
     language = service.catalog.language(options["source_lang"])
     texts = await service.translated(request, rules)
@@ -288,15 +289,16 @@ def glossary_routes(catalog: Catalog) -> APIRouter:
         return {"dictionaries": [pair | {"entries": tsv(id), "entries_format": "tsv"}]}
 
     @router.get("/v3/translation_memories")
-    async def memories() -> dict[str, Any]:
-        """Lists the memories."""
+    async def memories(page: NonNegativeInt = 0, page_size: PositiveInt = 10) -> dict[str, Any]:
+        """Lists the memories, page by page."""
         entries = []
         for id, name in _names_by_id(catalog.memories).items():
             languages = [tuple(map(catalog.language, memory.languages)) for memory in catalog.memories[name]]
             entry: dict[str, Any] = {"translation_memory_id": id, "name": name, "source_language": languages[0][0]}
             entry["target_languages"] = list(dict.fromkeys(target for _, target in languages))
             entries.append(entry | {"segment_count": sum(map(len, catalog.memories[name]))})
-        return {"translation_memories": entries, "total_count": len(entries)}
+        first = page * page_size
+        return {"translation_memories": entries[first : first + page_size], "total_count": len(entries)}
 
     @router.api_route("/v2/glossaries{path:path}", methods=["POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
     @router.api_route("/v3/glossaries{path:path}", methods=["POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)

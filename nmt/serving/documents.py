@@ -4,6 +4,7 @@ import asyncio
 import math
 import secrets
 import time
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -60,7 +61,7 @@ class UploadedDocument(DocumentStateAnswer):
         self.done += 1
         self.from_memory += translation.origin == "memory"
         self.terms += sum(term.form_in(translation.text) is not None for term in sentence.terms)
-        confidence, doubts = translation.confidence, [*["missing terms"] * translation.unmet, *translation.doubts]
+        confidence, doubts = translation.confidence, translation.reasons
         if doubts or (confidence is not None and translation.origin == "model"):
             values: dict[str, Any] = {"source": sentence.text, "target": translation.text, "doubts": doubts}
             entry = ConfidenceEntry(**values, confidence=confidence)
@@ -89,7 +90,9 @@ class DocumentStore:
     def add(self, content: bytes, fields: DocumentFields) -> str:
         """Begins to translate a document. Returns its id."""
         name = PurePath(fields.name.replace("\\", "/")).name
-        if not name.isprintable() or suffix_of(name) not in FORMATS:
+        if any(unicodedata.category(character) == "Cc" for character in name):
+            raise NmtError(f"{name!r:.80} has a control character in its name; give the file another name")
+        if suffix_of(name) not in FORMATS:
             known = f"*.{', *.'.join(FORMATS)}"
             raise NmtError(f"{name!r:.80} has no known file extension; this server translates {known}")
         path, catalog = None, self._catalog
@@ -189,9 +192,11 @@ class DocumentStore:
         parsed = await self._in_thread(partial(sentences.read, content, suffix_of(name), name))
         document.left = parsed.left(content)
         if len(path) > 1 and (sentences.has_markup or glossary or memories):
-            what = "markup" if sentences.has_markup else "a glossary" if glossary else "a memory"
-            needs = f"{document.name} has {what}, which needs a single model"
-            raise NmtError(f"{needs}, but {model_names(path)} translate in turn")
+            chosen = "the chosen glossary" if glossary else "the chosen memory"
+            needed = "its markup" if sentences.has_markup else chosen
+            advice = "give plain text" if sentences.has_markup else "choose none"
+            needs = f"{needed} needs a single model, but {model_names(path)} translate in turn"
+            raise NmtError(f"{document.name} is not translated: {needs}; {advice}")
         # Similar lengths are translated together.
         different = sorted(sentences.distinct, key=lambda sentence: len(sentence.text), reverse=True)
         document.state, document.sentences = "translating", len(different)

@@ -14,5 +14,9 @@ class TooLargeError(NmtError):
     """A request has more text than the server allows."""
 
 
+class ChangedModelError(NmtError):
+    """The server cannot load a model, because its file is another one now."""
+
+
 class OverloadedError(NmtError):
     """The server cannot do now what it may be able to do after `RETRY_SECONDS`."""

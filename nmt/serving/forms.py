@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from email.message import Message
 from email.parser import HeaderParser
+from email.utils import collapse_rfc2231_value
 from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
@@ -70,6 +71,13 @@ async def form_fields(request: Request) -> dict[str, Any]:
     return fields | json_value if isinstance(json_value, dict) else fields
 
 
+def _file_name(headers: Message) -> str | None:
+    """Returns the name of a file. If a client spells it in two ways, the last one, `filename*`, has all characters."""
+    parameters = headers.get_params([], header="content-disposition")
+    values = [value for name, value in parameters if name == "filename"]
+    return collapse_rfc2231_value(values[-1]).strip() if values else None
+
+
 def _multipart(body: bytes, content_type: str) -> dict[str, list[Any]]:
     """Returns the fields of a multipart form (RFC 7578). The value of a file is a `File`."""
     head, fields = Message(), dict[str, list[Any]]()
@@ -85,7 +93,7 @@ def _multipart(body: bytes, content_type: str) -> dict[str, list[Any]]:
         headers = HeaderParser().parsestr(part_head.decode(errors="replace").strip())
         name = file_name = None
         with suppress(TypeError, ValueError):  # named in several ways; bytes that are not in the encoding
-            name, file_name = headers.get_param("name", header="content-disposition"), headers.get_filename()
+            name, file_name = headers.get_param("name", header="content-disposition"), _file_name(headers)
         if isinstance(name, str):  # what follows the last part has none
             value = content.decode(errors="replace") if file_name is None else File(file_name, content)
             fields.setdefault(name, []).append(value)

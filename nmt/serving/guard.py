@@ -41,7 +41,7 @@ _CLOSE = {"Connection": "close"}
 # The paths that a page needs before its user enters a token, besides static files.
 _OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
 _LIBRETRANSLATE_UPLOADS = {f"{prefix}{libretranslate.TRANSLATE_FILE}" for prefix in ("", libretranslate.PREFIX)}
-_UPLOAD_PATHS = {"/documents", "/v2/document", *_LIBRETRANSLATE_UPLOADS}
+_UPLOAD_PATHS = {"/documents", "/v2/document", "/v2/document/", *_LIBRETRANSLATE_UPLOADS}
 # A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
 _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 
@@ -71,13 +71,12 @@ class Guard:
         # domain can resolve to this machine, but its requests name that domain as their host.
         self._hosts = {name.lower() for name in ("localhost", socket.gethostname(), config.host, *config.allow_host)}
         paths = app.openapi()["paths"]
-        self._routes = set(paths)
-        self._methods = [(compile_path(route)[0], {*map(str.upper, methods)}) for route, methods in paths.items()]
+        self._routes = [(compile_path(route)[0], route, {*map(str.upper, paths[route])}) for route in paths]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, by the application if nothing is wrong with it."""
         path, headers, started = scope["path"], Headers(scope=scope), time.perf_counter()
-        route = path if path in self._routes else "other"
+        route = next((route for pattern, route, _ in self._routes if pattern.match(path)), "other")
         is_read = False
 
         async def read() -> Message:
@@ -91,7 +90,7 @@ class Guard:
                 answer_headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     answer_headers.setdefault(name, value)
-                allowed = [methods for pattern, methods in self._methods if pattern.match(path)]
+                allowed = [methods for pattern, _, methods in self._routes if pattern.match(path)]
                 if message["status"] == 405 and allowed:  # the router names the methods of one of the routes
                     answer_headers["Allow"] = ", ".join(sorted(set().union(*allowed)))
                 REQUESTS.labels(route, message["status"]).inc()

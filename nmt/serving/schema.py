@@ -21,6 +21,7 @@ SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name not in ("
 _LARGEST_OFFSET = 256
 # A line is translated in parts of at least this many pieces, so that there are not too many parts.
 _LEAST_PART = 16
+MOST_CONTEXT = 20  # sentences before a text
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 _JSON_LIMITS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum", "below": "exclusiveMaximum"}
@@ -91,7 +92,9 @@ class TranslateBody(BaseModel):
     constraints: list[_Phrase] = Field(
         [], max_length=16, description="What the translation must contain. The text must be a single sentence."
     )
-    context: list[str] = Field([], max_length=20, description="Sentences before each text, for a model of context.")
+    context: list[str] = Field(
+        [], max_length=MOST_CONTEXT, description="Sentences before each text, for a model of context."
+    )
     glossary: str | None = Field(None, description="Name of a glossary; translations have the terms of the sentences.")
     memory: str | None = Field(None, description="Name of a memory: its sentences come from it, others get matches.")
     markup: Literal["html", "xml"] | None = Field(None, description="The texts are HTML or XML; so are translations.")

@@ -32,7 +32,7 @@ from nmt.translate.units import Cut, Doubt, Sentence, Translation, Unit, UnitMak
 
 _GREEDY = SearchConfig(beam=1)
 # Characters of texts that take less time than a thread needs to begin, and what counts for each text besides.
-_SHORT, _EACH = 1000, 20
+_SHORT, _CHARACTERS_PER_TEXT = 1000, 20
 _Result = TypeVar("_Result")
 
 
@@ -280,7 +280,7 @@ class Service:
         pairs = [Pair(p.source, (Target(p.target),), model.codec.direction) for p in body.pairs]
         encoded = await asyncio.to_thread(encode_pairs, model.codec, pairs)
         operation = Operation(workers.score, model.name)
-        results = await self.scheduler.run([Item(operation, pair, pair.tokens, False) for pair in encoded])
+        results = await self.scheduler.run([Item(operation, pair, pair.tokens, shares=False) for pair in encoded])
         return {"model": model.name, "scores": [score.fields() for scores in results for score in scores]}
 
     async def alternatives(self, body: schema.AlternativesBody) -> dict[str, Any]:
@@ -295,7 +295,9 @@ class Service:
             raise NmtError("source must be a single sentence that has letters and is not too long")
         (sentence,) = encoded
         operation = Operation(workers.alternatives, model.name, (body.count, search))
-        (translations,) = await self.scheduler.run([Item(operation, sentence, sentence.width * body.count, False)])
+        (translations,) = await self.scheduler.run(
+            [Item(operation, sentence, sentence.width * body.count, shares=False)]
+        )
         ((final,),) = by_sentence([unit], [(sentence, translations)], aligned=False)
         alternatives = [
             _alternative(model.codec, sentence, translation, body.prefix) | {"text": result.text}
@@ -310,14 +312,14 @@ class Service:
         check_text([body.source, body.target], self.config)
         model = self._model(body)
         operation = Operation(workers.attention, model.name)
-        item = Item(operation, (body.source, body.target, model.codec.direction), len(body.source), False)
+        item = Item(operation, (body.source, body.target, model.codec.direction), len(body.source), shares=False)
         (weights,) = await self.scheduler.run([item])
         return dict(weights)
 
 
 def are_long(texts: Sequence[str]) -> bool:
     """Returns whether work on texts takes so long that requests should not wait for it."""
-    return sum(map(len, texts)) + _EACH * len(texts) > _SHORT
+    return sum(map(len, texts)) + _CHARACTERS_PER_TEXT * len(texts) > _SHORT
 
 
 async def in_thread_if(is_slow: bool, work: Callable[[], _Result]) -> _Result:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from nmt import console
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.jobs.pool import worker_pool
 from nmt.pages.attention import attention_in, page_data
 from nmt.resources import sharing_cores
+from nmt.serving.errors import ChangedModelError
 from nmt.text.directions import Direction
 from nmt.translate.encoding import EncodedSentence, in_batches
 from nmt.translate.job import Engine, load_engine
@@ -107,7 +109,8 @@ class _ModelWorker:
         self._engines, self._searches = dict[str, Engine](), dict[Operation, RunningSearch]()
         for name, (path, digest) in models.items():
             if digest_of(path) != digest:
-                raise NmtError(f"{path} has changed since nmt serve started; start it again")
+                console.warn(f"{path} has changed since nmt serve started; start it again")
+                raise ChangedModelError(f"the file of the model {name} has changed; the server must be started again")
             self._engines[name] = load_engine([path], config, runtime, process)
             self._engines[name].session().__enter__()  # until the worker ends
 

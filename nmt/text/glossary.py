@@ -3,7 +3,7 @@
 import csv
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice, product
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -75,10 +75,11 @@ class TermPlace(NamedTuple):
 def with_terms(
     translation: str, places: Sequence[TermPlace], alignment: Sequence[AlignedWords]
 ) -> Iterator[tuple[str, list[AlignedWords]]]:
-    """Yields a translation with combinations of the forms of terms, at most 12, and its alignments.
+    """Yields a translation with at most `_MOST_COMBINATIONS` combinations of the forms of terms, and its
+    alignments.
 
-    Each form occurs, if there are no more than 12 of a term: first come the first forms of all, then the second ones,
-    and so on. Marks around the words whose place a term takes stay.
+    Each form of a term occurs, if there are no more of them than that: first come the first forms of all, then the
+    second ones, and so on. Marks around the words whose place a term takes stay.
     """
     kept = [(i, j) for i, j in alignment if not any(j in place.target for place in places)]
     with_place = [place for place in places if place.target]
@@ -164,8 +165,7 @@ class Glossary:
             terms[term] = forms
         if not terms:
             raise NmtError(f"{path} has no terms; write lines with a source term, a tab, and a target term")
-        for codec in codecs:
-            _warn_of_rare([form for form, *_ in terms.values()], codec, path)
+        _warn_of_rare([form for form, *_ in terms.values()], codecs, path)
         return cls(terms)
 
     def entry(self, text: str, direction: Direction) -> str | None:
@@ -266,11 +266,15 @@ def _beginning(word: str) -> str:
     return word[:3].lower().translate(_UMLAUTS)
 
 
-def _warn_of_rare(terms: list[str], codec: TextCodec, path: str | Path) -> None:
-    """Warns of terms that the training text hardly had: they have a piece for every 2.5 characters, or fewer."""
-    all_ids = codec.encode_target(terms)
-    rare = [term for term, ids in zip(terms, all_ids, strict=True) if UNK in ids or 2 * len(term) <= 5 * len(ids)]
-    if rare and codec.config.subword != "char" and has_spaces(codec.direction.target):
+def _warn_of_rare(terms: list[str], codecs: Iterable[TextCodec], path: str | Path) -> None:
+    """Warns of terms that the training text hardly had: they have a piece for every 2.5 characters, or fewer.
+
+    Of several models, the one with the fewest counts, because the others may be of other languages.
+    """
+    judged = [codec for codec in codecs if codec.config.subword != "char" and has_spaces(codec.direction.target)]
+    encoded = (zip(terms, codec.encode_target(terms), strict=True) for codec in judged)
+    all_rare = [[term for term, ids in pairs if UNK in ids or 2 * len(term) <= 5 * len(ids)] for pairs in encoded]
+    if rare := min(all_rare, key=len, default=[]):
         share = f"{len(rare):,} of {console.counted(len(terms), 'target term')}"
         console.warn(
             f"{path}: probably rare in the training text: {console.listed(rare, 3)} ({share}); check their sentences"

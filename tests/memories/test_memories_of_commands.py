@@ -289,6 +289,8 @@ def test_clients_of_deepl_name_a_memory_by_its_id(server: Server) -> None:
     first, _ = answer["translation_memories"]
     known = {"name": "a", "source_language": "en", "target_languages": ["de"], "segment_count": 3}
     assert answer["total_count"] == 2 and first.items() >= known.items()
+    pages = [server.get(f"/v3/translation_memories?page={page}&page_size=1").json for page in range(3)]
+    assert [len(page["translation_memories"]) for page in pages] == [1, 1, 0]
     body = {"text": ["some words"], "source_lang": "EN", "target_lang": "DE"}
     answer = server.post("/v2/translate", body | {"translation_memory_id": first["translation_memory_id"]}).json
     assert answer["translations"][0]["text"] == "einige Wörter"

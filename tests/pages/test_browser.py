@@ -329,7 +329,11 @@ def test_a_person_chooses_another_word_and_the_rest_is_translated_anew(server: S
         assert page.evaluate("navigator.clipboard.readText()") == changed
 
 
-@pytest.mark.parametrize("source", ["    some words  to\n\n  learn \n", "{n, plural, one {a few} other {# words}}"])
+@pytest.mark.parametrize("source", [
+    "    some words  to\n\n  learn \n",
+    "{n, plural, one {a few} other {# words}}",
+    "{n, plural, one {a few} other {it''s # of a few more words}}",
+])  # fmt: skip
 def test_the_page_shows_the_text_of_the_answer(server: Server, browser: Any, source: str) -> None:
     expected = server.translate(source)["translations"][0]["text"]
     with opened(browser, server.address) as page:
@@ -525,10 +529,10 @@ def test_a_page_asks_for_the_token_and_suggests_sentences_of_the_validation(brow
         page.goto(server.address)
         page.wait_for_selector("#token:focus")
         assert page.locator("textarea:visible, select:visible").count() == 0
-        for token in ("wrong", "secret"):
+        for token in ("wrong", "“secret”", "secret"):
             page.fill("#token", token)
             page.keyboard.press("Enter")
-            page.wait_for_selector("text=This token is not the one" if token == "wrong" else "#source")
+            page.wait_for_selector("text=This token is not the one" if token != "secret" else "#source")
         page.click("#examples button")
         found = server.translate(sample["source"])["translations"][0]["text"]
         page.wait_for_function(f"text => {SHOWN} === text", arg=found)
@@ -739,7 +743,11 @@ def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_pat
         page.fill("#source", f"{source}\na few")
         page.wait_for_function("() => document.querySelectorAll('#translation .edit').length === 2")
         assert page.evaluate("document.querySelector('.correction textarea').value") == "typed again"
-        page.click("text=Cancel")
+        page.fill("#source", f"{source}!\na few")
+        page.wait_for_function("() => document.querySelectorAll('#translation .edit').length === 2")
+        assert page.evaluate("document.querySelector('.correction textarea').value") == "typed again"
+        page.fill("#source", "more\nof these\npieces")  # no form of another text
+        page.wait_for_function("() => document.querySelectorAll('#translation .edit').length === 3")
         page.fill("#source", source)
         shows(f"die Wörter\n{HOSTILE}")
         assert page.locator("#kept .kept").all_text_contents() == ["die Wörter", HOSTILE]

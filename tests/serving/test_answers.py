@@ -51,6 +51,7 @@ def sent(server: Server, request: str, body: Any, headers: dict[str, str]) -> An
      '{"message":"the request needs the header Authorization: DeepL-Auth-Key with the token of this server"}'),
     ("GET /translate", None, {}, 405, {"allow": "POST", **JSON}, f'{{"error":"{NOT_ALLOWED}"}}'),
     ("GET /health", None, {"Authorization": ""}, 200, JSON, '{"status":"ok"}'),
+    ("HEAD /health", None, {}, 200, JSON, ""),
     ("GET /health", None, {"Host": "evil.example"}, 421, CLOSE,
      '{"error":"the host \'evil.example\' is not allowed; use the address of the server, or --allow-host"}'),
     ("GET /v2/usage", None, {"Host": "a]b"}, 421, CLOSE,
@@ -187,6 +188,11 @@ def form(disposition: bytes, boundary: bytes = b"x-y", line: bytes = b"\r\n", en
     (b"form-data; name=\"file\"; filename*=utf-8''%C3%BC.txt", "multipart/form-data; boundary=x-y", "%C3%BC"),
     (b"form-data; name=\"file\"; filename*=iso-8859-1''%FC.txt", "multipart/form-data; boundary=x-y", "%C3%BC"),
     (b'form-data; name="file"; filename="\xc3\xbc;\\" .txt"', "multipart/form-data; boundary=x-y", "%C3%BC%3B%22%20"),
+    # .NET spells a name in two ways.
+    (b"form-data; name=file; filename=\"=?utf-8?B?w7wudHh0?=\"; filename*=utf-8''%C3%BC.txt",
+     "multipart/form-data; boundary=x-y", "%C3%BC"),
+    ("form-data; name=file; filename=\"\u06af\u200c\u0627\u00a0\u202fb.txt\"".encode(),
+     "multipart/form-data; boundary=x-y", "%DA%AF%E2%80%8C%D8%A7%C2%A0%E2%80%AFb"),
 ])  # fmt: skip
 def test_names_of_files_in_forms(server: Server, disposition: bytes, kind: str, name: str) -> None:
     for body in (form(disposition), b"before\r\n" + form(disposition, end=b"--\r\nbehind"), form(disposition, end=b"")):

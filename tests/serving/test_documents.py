@@ -114,7 +114,7 @@ def test_a_glossary_is_that_of_translate_file(
     assert (state["state"], state["terms"]) == ("done", 1)
     found = server.get(f"/documents/{number}/result").body
     assert found == (tmp_path / "b.html").read_bytes() != expected["b.html"]
-    assert "a.txt has a glossary, which needs a single model" in failed(
+    assert "the chosen glossary needs a single model" in failed(
         server, "a.txt", b"some words", languages.format("fr", "terms")
     )
     answer = server.send("POST", f"/documents?name=a.txt&{languages.format('de', 'x')}", b"some words")
@@ -193,7 +193,9 @@ def test_languages_are_identified_and_may_need_two_models(server: Server) -> Non
     found = server.translate("some words", **pair)["translations"][0]["text"]
     assert server.get(f"/documents/{number}/result").body.decode() == found
     said = failed(server, "b.html", HTML.encode(), "source_lang=en&target_lang=fr")
-    assert said == "b.html has markup, which needs a single model, but en-de and de-fr translate in turn"
+    needs = "needs a single model, but en-de and de-fr translate in turn"
+    assert said == f"b.html is not translated: its markup {needs}; give plain text"
+    assert b'route="/documents/{id}/result",status="200"' in server.get("/metrics").body
 
 
 def test_the_state_says_what_stays_as_it_is(server: Server) -> None:
@@ -213,7 +215,7 @@ def test_damaged_documents_fail_in_one_sentence(server: Server) -> None:
     ("/documents", 400, "name is wrong: Field required"),
     ("/documents?name=a.txt&beam=4", 400, "beam is wrong: "),
     ("/documents?name=a.pdf", 400, "'a.pdf' has no known file extension; this server translates *.txt, "),
-    ("/documents?name=a%0Ab.txt", 400, r"'a\nb.txt' has no known file extension"),
+    ("/documents?name=a%0Ab.txt", 400, r"'a\nb.txt' has a control character in its name; give"),
     ("/documents?name=", 400, "'' has no known file extension"),
     ("/documents?name=" + 300 * "a" + ".txt", 400, "name is wrong: "),
     ("/documents?name=a.txt", 400, "model is missing; name one of en-de, de-fr"),
@@ -282,6 +284,7 @@ AUTH = {"Authorization": "DeepL-Auth-Key secret"}
 
 
 def test_clients_of_deepl_translate_documents(server: Server, expected: dict[str, bytes]) -> None:
+    assert multipart(server, "/v2/document/", DEEPL, **AUTH).status == 200
     answer = multipart(server, "/v2/document", DEEPL, **AUTH)
     assert answer.status == 200, answer.body
     (name, number), (field, key) = answer.json.items()

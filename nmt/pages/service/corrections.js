@@ -53,11 +53,22 @@ function editSentence(sentence) {
   sentence.form.querySelector("textarea").focus();
 }
 
-// Gives sentences the open forms of those that they replace: of the same source, or else in the same place.
+// Whether most of a text is still there, at its beginning and its end.
+function isEdited(before, after) {
+  const longest = Math.max(before.length, after.length), shortest = Math.min(before.length, after.length);
+  let begin = 0, end = 0;
+  while (begin < shortest && before[begin] === after[begin]) begin++;
+  while (end < shortest - begin && before.at(-1 - end) === after.at(-1 - end)) end++;
+  return 2 * (begin + end) >= longest;
+}
+
+// Gives sentences the open forms of those that they replace: of the same source, or else edited in the same place.
 function moveForms(previous) {
   const isAsLong = previous.length === state.sentences.length;
   previous.forEach(({ source, form }, index) => {
-    const sentence = form && (state.sentences.find(each => each.source === source) ?? (isAsLong && state.sentences[index]));
+    if (!form) return;
+    const inPlace = isAsLong && isEdited(source, state.sentences[index].source) && state.sentences[index];
+    const sentence = [inPlace, ...state.sentences].find(each => each && !each.form && each.source === source) ?? (!inPlace.form && inPlace);
     if (sentence) sentence.form = correctionForm(sentence, form.querySelector("textarea").value);
   });
 }

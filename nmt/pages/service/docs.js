@@ -1,11 +1,5 @@
 "use strict";
 // Shows the routes of /openapi.json, and the fields of their requests and answers.
-function make(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
-
 function resolved(schema, all) {
   return schema?.$ref ? all[schema.$ref.split("/").pop()] : schema;
 }
@@ -58,7 +52,7 @@ function route(method, path, described_, all) {
 
 async function start() {
   const api = await (await fetch("/openapi.json")).json();
-  const all = api.components.schemas, place = document.getElementById("routes");
+  const all = api.components.schemas, place = $("routes");
   for (const [path, methods] of Object.entries(api.paths))
     for (const [method, operation] of Object.entries(methods)) place.append(route(method, path, operation, all));
   place.append(make("h2", { textContent: "Parts of requests and answers" }));

@@ -2,7 +2,7 @@
 // The document on the page of nmt serve: it is uploaded, translated, and then in the memory of the page.
 const POLL_MS = 500, LOST_MS = 5 * 60_000; // between questions, and until a server that does not answer is given up
 const KINDS = { docx: "Word", html: "HTML", md: "Markdown", txt: "plain text", srt: "subtitles", po: "PO", xlf: "XLIFF", json: "JSON" };
-const upload = { stop: null, id: null, address: null, file: null, most: 0, documents: [] };
+const upload = { stop: null, id: null, address: null, isUnsaved: false, file: null, most: 0, documents: [] };
 
 function sayOfFile(isError, ...message) {
   $("file-status").replaceChildren(...message);
@@ -50,6 +50,7 @@ async function translateDocument(file) {
   showProgress({ state: "uploading" });
   try {
     if (!upload.documents.includes(file.name.split(".").pop().toLowerCase())) throw new Error(`${file.name} has a format that cannot be translated; give *.${upload.documents.join(", *.")}.`);
+    await file.slice(0, 1).arrayBuffer().catch(() => { throw new Error(`${file.name} has changed or is gone; choose it again.`); });
     if (file.size > upload.most * 2 ** 20) throw new Error(`${file.name} has more than ${upload.most} MiB.`);
     const chosen = { ...languages, ...(models.length === 1 ? { model: models[0] } : {}) };
     const marks = $("mark-doubtful").checked ? { doubtful: DOUBTFUL } : {};
@@ -68,26 +69,29 @@ async function translateDocument(file) {
 
 // Waits until a document is translated, and offers it. The server then has it no more.
 async function download(id, signal) {
-  let job, answered = performance.now();
-  for (;;) {
+  let job, answer, answered = performance.now();
+  while (!answer) {
     try {
       job = await call(`/documents/${id}`, undefined, signal);
+      if (job.state === "done" && !job.error) answer = await send(`/documents/${id}/result`, { signal });
       answered = performance.now();
     } catch (error) { // such as a network that is away for a moment
       if (error.name === "AbortError" || error.status < 500 || performance.now() - answered > LOST_MS) throw error;
       job = { state: "waiting for the server" };
     }
     if (job.error) throw new Error(job.error);
-    if (job.state === "done") break;
+    if (answer) break;
     showProgress(job);
     await new Promise(resume => setTimeout(resume, POLL_MS));
   }
-  const answer = await send(`/documents/${id}/result`, { signal });
   const [, encoded, plain] = answer.headers.get("Content-Disposition").match(/filename(?:\*=UTF-8''(.*)|="(.*)")/);
   if (upload.address) URL.revokeObjectURL(upload.address);
   upload.address = URL.createObjectURL(await answer.blob());
   const name = plain ?? decodeURIComponent(encoded);
-  sayOfFile(false, make("a", { className: "button", href: upload.address, download: name, textContent: `Download ${name}` }), make("br"), outcome(job));
+  const link = make("a", { className: "button", href: upload.address, download: name, textContent: `Download ${name}` });
+  link.addEventListener("click", () => { upload.isUnsaved = false; });
+  upload.isUnsaved = true; // the server has it no more
+  sayOfFile(false, link, make("br"), outcome(job));
 }
 
 // Says what a document became, and lists its doubtful sentences.
@@ -99,13 +103,16 @@ function outcome({ sentences, from_memory: known = 0, terms = 0, left = "", leas
     make("span", { className: "muted", textContent: doubts.length ? ` ${whyDoubtful(doubts)}` : ` confidence ${percent(confidence)}` }))));
   const parts = [counted(sentences, "different sentence"), known && `${known} from the memory or corrections`,
     terms && `terms of the glossary used ${terms === 1 ? "once" : `${terms.toLocaleString("en")} times`}`, doubtful.length && `${counted(doubtful.length, "doubtful sentence")}`];
-  return `${parts.filter(Boolean).join(", ")}. Read the others, too: a sentence may be wrong without a sign.${left && ` Left as they are: ${left}.`}`;
+  const kept = left && ` Left as they are: ${left}.`;
+  if (!sentences) return `Nothing is translated: the file has no text, or is in this language already.${kept}`;
+  return `${parts.filter(Boolean).join(", ")}. Read the others, too: a sentence may be wrong without a sign.${kept}`;
 }
 
 $("file").addEventListener("change", () => { if ($("file").files.length) translateDocument($("file").files[0]); });
 $("mark-doubtful").addEventListener("change", () => { if (upload.file) translateDocument(upload.file); });
 $("file").addEventListener("click", () => { $("file").value = ""; }); // so that the same file can be chosen again
 $("stop").addEventListener("click", stopDocument);
+addEventListener("beforeunload", event => { if (upload.id || upload.isUnsaved) event.preventDefault(); }); // the browser asks
 addEventListener("pagehide", stopDocument);
 for (const name of ["dragover", "dragleave", "drop"]) $("drop").addEventListener(name, event => {
   event.preventDefault();

@@ -1,64 +1,14 @@
 "use strict";
-// The page of nmt serve. All text is set as textContent, so that no text can become HTML.
-const $ = id => document.getElementById(id);
-const state = { languages: new Map(), directions: [], examples: {}, pair: {}, hasAttention: false, detected: null, text: "", tail: "", path: [], sentences: [], selected: null, request: null, timer: null, word: null };
+// The page of nmt serve.
+const state = { languages: new Map(), directions: [], examples: {}, pair: {}, hasAttention: false, detected: null, text: "", tail: "", path: [], sentences: [], selected: null, request: null, timer: null, word: null, token: null };
+try { state.token = sessionStorage.getItem("token"); } catch { /* a browser may refuse to have stored it */ }
 const DETECT = ""; // the value of the entry that asks the server for the source language
 const WAIT_MS = 250; // after the last key
 const N_BEST = 4;
-const LEAST_IDENTIFIED = 30; // letters of a text whose language can be told
+const LEAST_IDENTIFIED = 30; // characters of a text whose language can be told
 const MANY = 12; // languages; if there are more, they can be searched
 const DOUBTFUL = 0.5; // the confidence below which a sentence is marked
 const RECENT = 5; // languages that come first, as they were chosen lately
-
-function make(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
-
-function say(message, isError = false) {
-  $("status").textContent = message;
-  $("status").classList.toggle("error", isError);
-}
-
-// Sends a request with the token. Throws an error with the sentence of an answer that is not ok.
-async function send(path, options) {
-  const token = sessionStorage.getItem("token");
-  const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-  const answer = await fetch(path, { ...options, headers })
-    .catch(error => { throw error.name === "AbortError" ? error : new Error("The server does not answer."); });
-  if (answer.ok) return answer;
-  if (answer.status === 401) {
-    lock(Boolean(token));
-    throw new DOMException("The field of the token says what to do.", "AbortError");
-  }
-  const failure = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
-  throw Object.assign(new Error(failure.error), { status: answer.status });
-}
-
-// Shows only the field of the token. `isWrong` says whether one was sent.
-function lock(isWrong) {
-  document.body.classList.add("locked");
-  $("access").hidden = false;
-  $("access").querySelector("label").classList.toggle("error", isWrong);
-  if (isWrong) $("access").querySelector("label").textContent = "This token is not the one of this server. Ask the person who runs it.";
-  $("token").focus();
-}
-
-async function call(path, body, signal) {
-  const headers = { "Content-Type": "application/json" }, method = body ? "POST" : "GET";
-  return (await send(path, { method, headers, signal, body: body && JSON.stringify(body) })).json();
-}
-
-// Runs work whose errors are shown. A request that a newer one replaced is no error.
-async function shown(work) {
-  try {
-    return await work();
-  } catch (error) {
-    if (error.name !== "AbortError") say(error.message, true);
-    return null;
-  }
-}
 
 const hasSpaces = () => state.languages.get(state.pair.target_lang)?.spaces;
 const sourceLang = () => $("from").value === DETECT ? state.detected : $("from").value;
@@ -132,8 +82,9 @@ async function warnOfLanguage(source, signal) {
   const chosen = state.languages.get($("from").value);
   if (!chosen?.identified || source.trim().length < LEAST_IDENTIFIED) return;
   const { detected: [{ language, probability }] } = await call("/detect", { source }, signal); // the likeliest of this server
-  if (language !== chosen.code && probability > 0.8) say(`This text seems to be ${nameFor(language)}, not ${chosen.name}.`, true);
-  if (probability < 0.2) say(`This text does not seem to be ${chosen.name}.`, true);
+  const add = warning => say(`${warning} ${$("status").textContent}`, true);
+  if (language !== chosen.code && probability > 0.8) add(`This text seems to be ${nameFor(language)}, not ${chosen.name}.`);
+  if (probability < 0.2) add(`This text does not seem to be ${chosen.name}.`);
 }
 
 // Shows no translation, because that of another text would be wrong.
@@ -158,10 +109,9 @@ function divide() {
   let from = 0;
   for (const sentence of state.sentences) {
     const start = state.text.indexOf(textOf(sentence), from);
-    if (start < 0) { // such as behind the escaped apostrophes of a message
-      state.sentences.forEach((each, index) => { each.before = index && hasSpaces() ? " " : ""; });
-      from = state.text.length;
-      break;
+    if (start < 0) { // such as in a message of a program, whose apostrophes are escaped: only its text can be shown
+      Object.assign(state, { sentences: [], tail: "" });
+      return;
     }
     sentence.before = state.text.slice(from, start);
     from = start + textOf(sentence).length;
@@ -287,7 +237,7 @@ function drawFromMemory(sentence, { text, origin }) {
 // A similar sentence of the memory: what only it has is deleted, and what only the source text has is inserted.
 function drawMatch({ target, score, difference }) {
   const edits = difference.map(([sign, textContent]) => make({ "=": "span", "-": "del", "+": "ins" }[sign], { textContent }));
-  return make("li", {}, make("span", { className: "muted", textContent: `${Math.round(100 * score)} % ` }), ...edits, make("br"), target);
+  return make("li", {}, make("span", { className: "muted", textContent: `${Math.round(100 * score)} % ` }), ...edits, make("br"), make("bdi", { textContent: target }));
 }
 
 // Marks the source words that a word of a translation is aligned to. Alignments know only words between ASCII white space.
@@ -373,7 +323,11 @@ function drawDetails() {
   $("n-best").replaceChildren(...sentence.hypotheses.map((hypothesis, index) => {
     const button = make("button", {}, make("bdi", { textContent: hypothesis.text }), " ", make("span", { className: "muted", textContent: hypothesis.origin ? `from the ${hypothesis.origin}` : scoreOf(hypothesis) }));
     button.setAttribute("aria-pressed", index === sentence.chosen);
-    button.addEventListener("click", () => { sentence.chosen = index; draw(); });
+    button.addEventListener("click", () => {
+      sentence.chosen = index;
+      draw();
+      $("n-best").querySelectorAll("button")[index].focus(); // `draw` makes the list anew
+    });
     return make("li", {}, button);
   }));
   $("matches").replaceChildren(...(sentence.memory ?? []).map(drawMatch));
@@ -384,89 +338,6 @@ async function showAttention() {
   window.attentionData = await call("/attention", { source, target: hypotheses[chosen].text, model: state.path[0], ...state.pair });
   $("attention").querySelector("iframe").src = "/static/attention.html";
   $("attention").showModal();
-}
-
-// The name of a language in English, and in the language itself if the browser knows it.
-function nameOf({ code, name }) {
-  try {
-    const [locale] = Intl.DisplayNames.supportedLocalesOf([code]);
-    const own = locale ? new Intl.DisplayNames([locale], { type: "language" }).of(code) : name;
-    return own.toLowerCase() === name.toLowerCase() ? name : `${name} (${own})`;
-  } catch {
-    return name;
-  }
-}
-
-// The languages that the browser has stored. It may refuse to store any, or have what another program has stored.
-function stored(id) {
-  try {
-    const codes = JSON.parse(localStorage.getItem(`nmt-${id}`));
-    return Array.isArray(codes) ? codes : null;
-  } catch {
-    return null;
-  }
-}
-
-// What a person has chosen lately, or probably will, the latest first.
-function recent(id) {
-  const likely = id === "from" ? [DETECT] : [...navigator.languages.map(tag => tag.split("-")[0]), "en"];
-  return stored(id) ?? (state.languages.size > MANY ? likely : []);
-}
-
-function remember(id) {
-  $(`find-${id}`).value = "";
-  const codes = [...new Set([$(id).value, ...recent(id)])].slice(0, RECENT);
-  try { localStorage.setItem(`nmt-${id}`, JSON.stringify(codes)); } catch { /* see `stored` */ }
-}
-
-// Fills a list, and keeps the choice if it is still there.
-function fill(list, entries) {
-  const chosen = list.value;
-  list.replaceChildren(...entries.map(([value, textContent]) => make("option", { value, textContent })));
-  if (entries.some(([value]) => value === chosen)) list.value = chosen;
-}
-
-// Fills a list with the languages that match the search, or all if none does. Recent ones come first.
-function fillWith(id, languages) {
-  const first = [...new Set(recent(id))].filter(code => languages.includes(code)), typed = $(`find-${id}`).value.trim().toLowerCase();
-  const entries = [...new Set([...first, ...languages])].map(code => [code, state.languages.get(code)?.shown ?? "Detect language"]);
-  const matching = entries.filter(([code, name]) => code.toLowerCase() === typed || name.toLowerCase().includes(typed));
-  const isNew = !$(id).length;
-  fill($(id), matching.length ? matching : entries);
-  const { source_langs: [source], target_langs: [target] } = state.directions[0];
-  const chosen = first[0] ?? { from: source, to: target }[id];
-  if (isNew && entries.some(([code]) => code === chosen)) $(id).value = chosen;
-  $(`find-${id}`).hidden = languages.length <= MANY;
-}
-
-function fillLanguages() {
-  const languages = [...state.languages.keys()];
-  const sources = languages.filter(code => state.directions.some(each => each.source_langs.includes(code)));
-  const isDetected = sources.length > 1 && sources.some(code => state.languages.get(code).identified);
-  fillWith("from", isDetected ? [...sources, DETECT] : sources);
-  const source = $("from").value;
-  fillWith("to", languages.filter(code => state.directions.some(each =>
-    source === DETECT ? each.target_langs.includes(code) : between(source, code).includes(each))));
-  const others = sources.map(code => state.languages.get(code)).filter(({ identified }) => !identified);
-  $("undetected").hidden = source !== DETECT || !others.length;
-  $("undetected").open = others.length < 4; // a model may have hundreds
-  $("undetected").querySelector("p").textContent = others.map(({ shown }) => shown).join(", ");
-}
-
-// Shows the languages of the text and of the translation, and the models between them.
-function showLanguages() {
-  const source = sourceLang(), target = $("to").value, pairs = between(source, target);
-  $("source-lang").textContent = !source ? "Detect language" : $("from").value === DETECT ? `${nameFor(source)} (detected)` : nameFor(source);
-  $("target-lang").textContent = nameFor(target);
-  $("pair").textContent = `${nameFor(source)} → ${nameFor(target)}`;
-  $("translation").lang = target;
-  $("source").lang = source ?? "";
-  $("swap").hidden = !between(target, source).length;
-  $("languages").hidden = state.directions.length < 2 && state.directions.every(isSingle);
-  $("pair").hidden = !$("languages").hidden;
-  $("models").hidden = pairs.length < 2;
-  fill($("model"), pairs.map(({ models }) => [models.join(", "), models.join(", ")]));
-  showExamples();
 }
 
 // Suggests sentences as long as there is no text.
@@ -487,24 +358,6 @@ function copy() {
   if (document.execCommand("copy")) $("copy").textContent = "Copied";
   state.isWhole = false;
   getSelection().removeAllRanges();
-}
-
-function chooseLanguages() {
-  state.detected = null;
-  fillLanguages();
-  showLanguages();
-  translate();
-}
-
-function swap() {
-  const text = shownText(), source = sourceLang(), target = $("to").value;
-  for (const id of ["from", "to"]) remember(id);
-  fillLanguages();
-  $("from").value = target;
-  fillLanguages();
-  $("to").value = source;
-  $("source").value = text || $("source").value;
-  chooseLanguages();
 }
 
 async function start() {
@@ -555,7 +408,10 @@ $("show-attention").addEventListener("click", () => shown(showAttention));
 $("close-attention").addEventListener("click", () => $("attention").close());
 $("access").addEventListener("submit", event => {
   event.preventDefault();
-  sessionStorage.setItem("token", $("token").value);
+  state.token = $("token").value.trim();
+  if (!/^[!-~]+$/.test(state.token)) return lock(true); // a browser cannot send other characters
+  try { sessionStorage.setItem("token", state.token); } catch { /* a browser may refuse to store it */ }
+  say("");
   shown(start);
 });
 document.addEventListener("keydown", event => {
