@@ -1,6 +1,6 @@
 """Aligns the sentences of two texts in rounds, each of which learns words from the alignment before."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -37,18 +37,22 @@ class Embedder:
 
 
 def align(
-    sources: Sequence[str], targets: Sequence[str], embed: Embedder | None = None
+    sources: Sequence[str],
+    targets: Sequence[str],
+    embed: Embedder | None = None,
+    translations: Mapping[str, str] = {},
 ) -> tuple[list[Bead], list[tuple[int, int]]]:
     """Returns the beads of the sentences of two texts, in order, with scores between 0 and 1.
 
     Args:
         embed: given if vectors of the sentences are compared, too.
+        translations: of source sentences by a model or a memory, which are compared, too.
 
     Returns:
         The beads, and the numbers of sentences without a partner that probably translate each other, but stand in
         another order.
     """
-    source, target = Text(sources), Text(targets)
+    source, target = Text(sources, translations), Text(targets)
     vectors = [embed(sources), embed(targets)] if embed else []
     centre, beads = outline(source, target), list[Bead]()
     for half in _HALVES:

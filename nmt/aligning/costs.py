@@ -6,7 +6,7 @@ Church (1993), and the words IBM model 1, learnt in rounds from the alignment be
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 
 import numpy as np
@@ -34,6 +34,9 @@ _ACCENT = re.compile("[\u0300-\u036f]")
 class Text:
     """The sentences of a text in numbers.
 
+    Args:
+        translations: of sentences, whose words count as words of the sentences, too.
+
     Attributes:
         types: the different words, without accents, and only with their first letters.
         words: the number of each word's type.
@@ -42,9 +45,10 @@ class Text:
         counts: how often each type occurs.
     """
 
-    def __init__(self, sentences: Sequence[str]) -> None:
+    def __init__(self, sentences: Sequence[str], translations: Mapping[str, str] = {}) -> None:
         ids: dict[str, int] = {}
-        rows = [[ids.setdefault(word, len(ids)) for word in _words(sentence)] for sentence in sentences]
+        with_translations = (f"{sentence} {translations.get(sentence, '')}" for sentence in sentences)
+        rows = [[ids.setdefault(word, len(ids)) for word in _words(sentence)] for sentence in with_translations]
         self.types = list(ids)
         self.words = np.array([word for row in rows for word in row], np.int64)
         self.word_offsets = np.cumsum([0, *map(len, rows)])
@@ -118,7 +122,7 @@ class Lexicon:
         self.known = _KNOWN if pairs else _KNOWN_AT_FIRST
 
     def lifts(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Returns that factor for each source word and each target word; float32, [sources, targets]."""
+        """Returns how much more often than by chance words are together; float32, [sources, targets]."""
         lifts = np.zeros((len(sources), self._target), np.float32)
         for row, word in zip(lifts, sources.tolist(), strict=True):
             entries = slice(*self._starts[word : word + 2])

@@ -14,7 +14,7 @@ from nmt.errors import NmtError, importing
 from nmt.files import identity, read_bytes
 from nmt.text.languages import Identifier, label_of
 from nmt.text.marked import MarkedText
-from nmt.text.protected import PROTECTED, within
+from nmt.text.protected import PROTECTED, spans_in
 from nmt.text.sentences import sentence_spans
 from nmt.text.words import one_line
 
@@ -85,7 +85,7 @@ def _sentences(passage: str | MarkedText, lang: str) -> list[str]:
     sentences = list[str]()
     for begin, end in (line.span() for line in re.finditer("[^\n]+", text)):
         with importing("sentencex", "nmt align", extra="documents"):
-            spans = sentence_spans(text[begin:end], lang, within(protected, begin, end))
+            spans = sentence_spans(text[begin:end], lang, spans_in(protected, begin, end))
         sentences += [text[begin + start : begin + stop] for start, stop in spans]
     return sentences
 

@@ -16,14 +16,13 @@ from nmt.aligning.path import Bead
 from nmt.config import AlignConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.files import digest_of, read_bytes
-from nmt.jobs.run import Run, check_files
+from nmt.jobs.run import Run, can_resume, settings_of
 from nmt.jobs.source import Rows
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Processor, Result
 from nmt.memories.files import open_memory
 from nmt.memories.memory import Memory, matches_of
 from nmt.text.languages import base_language, has_spaces
 from nmt.text.protected import PROTECTED
-from nmt.translate.setup import settings_of
 
 # The mean score of documents that do not translate each other is lower.
 _LEAST_MEAN = 0.5
@@ -102,7 +101,7 @@ class _AligningJob(Job):
             return Alignment(Side(row[0]), Side(row[1]), failure=str(error))
 
     def result(self, _: Any, _chunk: Chunk, done: Sequence[tuple[Batch, Alignment]]) -> Result:
-        return Result([record for _, record in sorted(done, key=lambda each: each[0].units[0])])
+        return Result([record for _, record in sorted(done, key=lambda each: each[0].unit_numbers[0])])
 
     def restored(self, record: list[Any]) -> Alignment:
         source, target, beads, *others = record
@@ -128,7 +127,7 @@ class _Aligner(Processor):
         start = time.monotonic()
         translations = self._translations(source.texts)
         seconds = time.monotonic() - start
-        beads, crossings = align(translations, target.texts, self._embed)
+        beads, crossings = align(source.texts, target.texts, self._embed, translations)
         scores = [bead.score for bead in beads if bead.is_pair]
         if sum(scores) <= _LEAST_MEAN * len(scores):
             names = f"{source.path} and {target.path}"
@@ -150,8 +149,8 @@ class _Aligner(Processor):
                 raise NmtError(f"{problem}; give the documents that were aligned, or align them again")
         return beads
 
-    def _translations(self, texts: Sequence[str]) -> list[str]:
-        """Returns what the memories or the model translate texts to. Without a translation, a text stays."""
+    def _translations(self, texts: Sequence[str]) -> dict[str, str]:
+        """Returns the translations of texts that the memories have, and those of the others by the model, if any."""
         languages, memories = self._job.config.languages, self._job.memories
         translations = dict[str, str]()
         distinct = list(dict.fromkeys(texts))
@@ -164,7 +163,7 @@ class _Aligner(Processor):
             search = SearchConfig(beam=1)
             by_model = self._translator.translate(left, search, source_lang=source_lang, target_lang=target_lang)
             translations |= zip(left, by_model, strict=True)
-        return [translations.get(text, text) for text in texts]
+        return translations
 
 
 @contextmanager
@@ -197,7 +196,7 @@ def aligned(
     job = _AligningJob(config, runtime, _read_decisions(config.decisions) if config.decisions else {}, memories)
     execution = Execution(JobConfig(shard_lines=1), workers)
     progress = progress or console.Progress("align", None, "document pair", lines=False)
-    is_resumable = check_files([*files, *config.model], output, JobConfig())
+    is_resumable = can_resume([*files, *config.model], output, JobConfig())
     with Run(job, source, output, settings, execution, progress, is_resumable).records() as records:
         assert records is not None  # without --shard
         alignments = list[Alignment](records)
