@@ -205,6 +205,11 @@ def is_replaceable(path: str) -> bool:
     return not is_open_file and (os.path.isfile(path) or not (os.path.exists(path) or path.endswith("/")))
 
 
+def open_text(path: Path) -> IO[str]:
+    """Opens a new text file, in UTF-8 and with Unix line ends on every system. Lone surrogates become `?`."""
+    return open(path, mode="w", encoding="utf-8", errors="replace", newline="\n")
+
+
 def digest_of(path: str) -> str:
     """Returns the SHA-256 of a file."""
     with loading(path, "check the path"), open(path, "rb") as file:

@@ -14,6 +14,7 @@ from nmt.config.options import flag_name
 from nmt.console import listed
 from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError
+from nmt.text.directions import Direction
 from nmt.text.text_config import TextConfig
 from nmt.training.records import METRICS, TRANSLATION_SCORES, MetricsFile
 
@@ -145,7 +146,7 @@ def lines_of(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         text = TextConfig.from_dict(description["text"], description["path"])
         yield "languages", text.in_words
         if text.directions:
-            shown = [direction.replace(" ", "-") for direction in text.directions]
+            shown = [str(Direction.parsed(stored)) for stored in text.directions]
             yield "directions", ", ".join(shown[:_DIRECTIONS]) + (", …" if len(shown) > _DIRECTIONS else "")
         tokenizers = f"tokenisers {text.source_tokenizer} and {text.target_tokenizer}"
         normalized = f", normalised punctuation: {text.normalize_punctuation}" if text.has_moses else ""

@@ -19,11 +19,11 @@ import numpy as np
 from nmt import console
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
 from nmt.config import CleanConfig, RuntimeConfig
-from nmt.data.corpora import in_chunks, job_settings, joined, warn_of_text
+from nmt.data.corpora import in_chunks, joined, warn_of_text
 from nmt.data.leaks import HeldOut
 from nmt.errors import NmtError
 from nmt.files import Output, output_file, refuse_inputs
-from nmt.jobs.run import JobFolder, job_folder
+from nmt.jobs.run import JobFolder, contents_of, job_folder, settings_of
 from nmt.jobs.source import Files, Plan, Shard
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Result, Row
 from nmt.text.corpus import COMPRESSED, parallel_paths, read_rows
@@ -66,7 +66,7 @@ class CleaningJob(Job):
         batches, values, arrays = joined(done)
         changed, histograms = list[tuple[int, Row]](), Counter[str]()
         for batch, judged in zip(batches, values, strict=True):
-            changed += [(batch.units[n] - chunk.first, row) for n, row in judged["changed"].items()]
+            changed += [(batch.unit_numbers[n] - chunk.first, row) for n, row in judged["changed"].items()]
             histograms.update(judged["histograms"])
         return Result({"changed": changed, "histograms": histograms}, arrays)
 
@@ -181,9 +181,8 @@ def _checked(config: CleanConfig, outputs: Outputs) -> tuple[Files, dict[str, An
         check_models(config.score_with, config.languages)
 
     source = Files(segments, [f"--train text in {lang}" for lang in config.languages])
-    return source, job_settings(
-        config, ("dest", "rejected", "page", "workers", "keep", "min_score"), [*excluded, *models]
-    )
+    settings = settings_of(config, without=("dest", "rejected", "page", "workers", "keep", "min_score"))
+    return source, settings | contents_of([*excluded, *models])
 
 
 def _paths(prefix: str, config: CleanConfig) -> list[str]:

@@ -16,14 +16,14 @@ from nmt.data.corpora import in_chunks
 from nmt.data.measures import length_ratio, measure
 from nmt.errors import NmtError, naming
 from nmt.files import digest_of_json, replaced_file
-from nmt.jobs.run import Run
+from nmt.jobs.run import Run, settings_of
 from nmt.jobs.source import Files
 from nmt.jobs.stream import Execution
 from nmt.text.corpus import read_rows
 from nmt.text.directions import Direction
 from nmt.translate.pairs import Pair, Score
 from nmt.translate.rescoring import PairReader, RescoringJob
-from nmt.translate.setup import placed, settings_of
+from nmt.translate.setup import placed
 
 # How much the surprise of an early end counts, and the logarithm of the ratio of the lengths. These weights were
 # chosen on statutes with planted noise (docs/cleaning.md).

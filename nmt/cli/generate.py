@@ -2,7 +2,6 @@
 
 import sys
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from nmt import console
@@ -38,8 +37,9 @@ def generate(
     If a job from --input to --output is interrupted, the same command resumes it. Lines that arrive slowly through
     a pipe are translated at once.
     """
-    from nmt.jobs.run import Run, check_files, check_inputs, executing
+    from nmt.jobs.run import Run, can_resume, check_inputs, executing
     from nmt.jobs.source import Files
+    from nmt.memories.files import with_memories
     from nmt.translate.confidence import how_to_calibrate
     from nmt.translate.setup import Setup, placed
     from nmt.translate.sources import html_units, json_units, text_units
@@ -53,7 +53,7 @@ def generate(
     if files.output_format == "tsv" and search.alignments:
         raise NmtError("--output-format tsv has no column for --alignments; give text or jsonl")
     check_inputs([*files.input, *files.by_flag.values()])
-    is_resumable = check_files([*files.input, *files.by_flag.values(), *checkpoints], files.output, options)
+    is_resumable = can_resume([*files.input, *files.by_flag.values(), *checkpoints], files.output, options)
     doubtful: list[str] = []  # the lines whose translations lack something, or that terms make doubtful
     origins = Counter[str]()
     with (
@@ -63,10 +63,7 @@ def generate(
         runtime = placed(runtime, options, engine.engine)
         setup = Setup(tuple(checkpoints), search, runtime, engine, languages, files.glossary, files.memory)
         refuse_inputs(files.output, setup.files, f"--output {files.output}")
-        if files.memory:
-            from nmt.memories.files import open_memories
-
-            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction, setup.protected))
+        setup = with_memories(setup)
         maker = setup.maker("sentence" if files.split_sentences else "unit", offers=files.output_format == "jsonl")
         context = maker.text.context if files.context else 0
         if files.context and not context:

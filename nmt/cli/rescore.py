@@ -20,19 +20,19 @@ def rescore(
     If a job from files to --output is interrupted, the same command resumes it.
     """
     from nmt.checkpoint_format import read_text_config
-    from nmt.jobs.run import Run, check_files, check_inputs, executing
+    from nmt.jobs.run import Run, can_resume, check_inputs, executing, settings_of
     from nmt.jobs.source import Files
     from nmt.text.directions import Direction
     from nmt.training.records import perplexity
     from nmt.translate.rescoring import PairReader, RescoringJob
-    from nmt.translate.setup import placed, settings_of
+    from nmt.translate.setup import placed
 
     form = "files" if files.source is not None else files.input_format
     direction = Direction.of(languages.source_lang, languages.target_lang)
     pairs = PairReader(read_text_config(checkpoints[0]), direction, form)
     source = Files([list(files.by_flag.values())], list(files.by_flag), pairs)
     check_inputs(source.paths)
-    is_resumable = check_files([*source.paths, *checkpoints], files.output, options)
+    is_resumable = can_resume([*source.paths, *checkpoints], files.output, options)
     lines = pieces = 0
     log_prob = 0.0
 

@@ -156,7 +156,7 @@ def _print_estimate(
     score = partial(engine.score, alignments=False)
     scores = in_batches(score, pairs, [pair.tokens for pair in pairs], PADDED_TOKENS[engine.device])
     translations = [Translation(row[1], 0.0, [], score.log_probs) for row, (score,) in zip(rows, scores, strict=True)]
-    values = [calibration.of(row[0], each) for row, each in zip(rows, translations, strict=True)]
+    values = [calibration.confidence(row[0], each) for row, each in zip(rows, translations, strict=True)]
     estimate = 100 * sum(values) / len(values)
     # Both the lines here and those of the calibration are a sample.
     error = 1.96 * 100 * calibration.deviation * math.sqrt(1 / len(values) + 1 / calibration.lines)

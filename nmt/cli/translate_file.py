@@ -1,6 +1,5 @@
 """`nmt translate-file` translates documents."""
 
-from dataclasses import replace
 from typing import Annotated
 
 from rich.console import Console
@@ -36,17 +35,14 @@ def translate_file(
     from nmt.documents.document import check_format
     from nmt.documents.translation import translate
     from nmt.jobs.run import executing
+    from nmt.memories.files import with_memories
     from nmt.translate.setup import Setup, placed
 
     check_format(files.format)
     with executing(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
         runtime = placed(runtime, options, engine.engine)
         setup = Setup(files.model, search, runtime, engine, languages, files.glossary, files.memory)
-        if files.memory:
-            from nmt.memories.files import open_memories
-
-            memories = open_memories(files.memory, setup.text, setup.direction, setup.protected)
-            setup = replace(setup, memories=memories)
+        setup = with_memories(setup)
         reports = translate(documents, files, setup, execution, progress)
     if options.shard is None:
         table = Table(box=None, pad_edge=False)
@@ -64,7 +60,7 @@ def translate_file(
         for path, sentence, new in sorted(pairs, key=lambda pair: pair[2].confidence or 0.0):
             texts = (escape(console.visible(text)) for text in (path, sentence.text, new.text))
             is_low = new.confidence is not None and new.confidence < files.doubtful
-            reasons = [*["missing terms"] * new.unmet, *new.doubts, *["low"] * is_low]
+            reasons = [*new.reasons, *["low"] * is_low]
             confidence = "" if new.confidence is None else f"{new.confidence:.2f}"
             doubtful.add_row(confidence, ", ".join(reasons), *texts)
         if pairs:

@@ -112,6 +112,11 @@ class SearchConfig(Config, panel="Search"):
         """The largest number of tokens, EOS included, that a translation may have."""
         return self.max_source_length + 1 + self.max_length_offset
 
+    @property
+    def group_beam(self) -> int:
+        """The number of hypotheses in each of the --beam-groups."""
+        return self.beam // self.beam_groups
+
     def _check(self) -> None:
         for flag, value, default in (("--n-best", self.n_best, 1), ("--beam", self.beam, type(self).beam)):
             if self.sample and value > default:

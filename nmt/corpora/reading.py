@@ -19,7 +19,7 @@ from nmt.corpora.entries import FORBIDDEN, CorpusFile, Entry, Languages, choose
 from nmt.corpora.tables import read_json, read_table
 from nmt.corpora.xml import read_xml
 from nmt.errors import NmtError
-from nmt.files import digest_of
+from nmt.files import digest_of, open_text
 from nmt.text.corpus import COMPRESSED, decoded_lines, has_side, opened, parallel_paths, read_rows, reading
 from nmt.text.languages import likeliest
 
@@ -54,8 +54,13 @@ _LAYOUT = re.compile(r"(?<! ) *[\t\r\n][ \t\r\n]*")
 
 def kind_of(path: str) -> str:
     """Returns the end of a file's name in lower case, such as `.tmx`, without that of a compressed file."""
-    name = Path(path)
-    return Path(name.stem if name.suffix in COMPRESSED else name).suffix.lower()
+    return _uncompressed(path).suffix.lower()
+
+
+def _uncompressed(path: str) -> Path:
+    """Returns the name that a file has when it is not compressed."""
+    file = Path(path)
+    return file.with_suffix("") if file.suffix in COMPRESSED else file
 
 
 def read_pairs(
@@ -227,9 +232,8 @@ def corpus_prefix(path: str, directions: Sequence[Languages], config: CorpusConf
     """
     pairs = tuple(pair for i, pair in enumerate(directions) if pair[::-1] not in directions[:i])
     file = Path(path)
-    name = Path(file.stem).stem if file.suffix in COMPRESSED else file.stem
+    name = _uncompressed(path).stem
     languages = " and ".join(dict.fromkeys(chain.from_iterable(pairs)))
-    open_text = partial(open, mode="w", encoding="utf-8", errors="replace", newline="\n")
 
     def write(folder: Path) -> None:
         count, left_out = 0, Counter[str]()

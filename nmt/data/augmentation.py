@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from nmt.data.arrays import hash_of
 from nmt.text.casing import capitalized, has_case, upper
-from nmt.text.sentences import FULL_STOPS
+from nmt.text.sentences import SENTENCE_ENDS
 
 Lines = tuple[str, str]
-_FINAL = f"{FULL_STOPS}!?…！？؟፧"
 _SPACES = " \u00a0\u202f"
 # A word, behind the quotation marks and brackets before it.
 _WORD = re.compile(r"(?<![^ ])([\"'“”„‘’‚«»‹›(\[¿¡\u00a0\u202f]*)(\w[^ ]*)")
@@ -30,7 +29,7 @@ def in_title_case(line: str, lang: str = "") -> str:
 
 def without_final_punctuation(line: str) -> str:
     """Returns a line without final punctuation, and without its ¿ and ¡; one that ends as in p.m. stays as it is."""
-    kept = line.rstrip(_FINAL + _SPACES)
+    kept = line.rstrip(SENTENCE_ENDS + _SPACES)
     if "." in kept.rpartition(" ")[2]:
         return line
     last = 1 + max(map(kept.rfind, "?!"))

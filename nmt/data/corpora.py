@@ -3,7 +3,7 @@
 import math
 import random
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import fields
 from functools import partial
@@ -13,12 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from nmt import __version__, console
-from nmt.config import DataConfig, flag_name, names_in
-from nmt.config.options import Config
+from nmt import console
+from nmt.config import DataConfig, names_in
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
-from nmt.files import digest_of, loading
+from nmt.files import loading
 from nmt.jobs.pool import map_in_order
 from nmt.jobs.source import File, Plan, make_plan
 from nmt.jobs.stream import Batch, Result, Row
@@ -50,11 +49,6 @@ class Corpus(NamedTuple):
     prefix_index: int
     direction: Direction
     paths: tuple[str, str]
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether the source is a noised copy of the target."""
-        return self.direction.source == self.direction.target
 
 
 def corpora_of(config: DataConfig, text: TextConfig, flag: str, prefixes: Sequence[str]) -> list[Corpus]:
@@ -120,7 +114,7 @@ class RawPairs(NamedTuple):
     @property
     def is_copy(self) -> bool:
         """Whether the source is a copy of the target."""
-        return self.direction is not None and self.direction.source == self.direction.target
+        return self.direction is not None and self.direction.is_copy
 
 
 def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Sequence[Sequence[Corpus]]) -> None:
@@ -138,7 +132,7 @@ def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Seque
             raise NmtError(f"{source.path} and {target.path} have no lines; check how the corpus was made")
         files = frozenset((source.path, target.path))
         # The other direction has the same files.
-        if not corpus.is_copy and (not config.languages or files not in checked):
+        if not corpus.direction.is_copy and (not config.languages or files not in checked):
             warn_of_text(source, target, corpus.direction, flags)
         checked.add(files)
     for paths in plan.paths if config.alignments else ():
@@ -185,15 +179,9 @@ def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
         yield chunk
 
 
-def job_settings(config: Config, without: Collection[str], paths: Iterable[str]) -> dict[str, Any]:
-    """Returns what a job on text depends on: its options without those of these names, and the content of files."""
-    options = {flag_name(name): value for name, value in config.to_dict().items() if name not in without}
-    return {"version of nmt": __version__, **options, **{f"content of {path}": digest_of(path)[:16] for path in paths}}
-
-
 def joined(done: Iterable[tuple[Batch, Result]]) -> tuple[list[Batch], list[Any], dict[str, np.ndarray]]:
     """Returns the batches of a chunk in order, the values of their results, and their arrays end to end."""
-    batches, results = zip(*sorted(done, key=lambda each: each[0].units[0]), strict=True)
+    batches, results = zip(*sorted(done, key=lambda each: each[0].unit_numbers[0]), strict=True)
     arrays = {name: np.concatenate([result.arrays[name] for result in results]) for name in results[0].arrays}
     return list(batches), [result.values for result in results], arrays
 
@@ -326,8 +314,9 @@ def _train_model(
     if text.languages:
         sampled, chunks = _sample_of_files(config, text, plan, train)
         named = listed(text.languages)
-        segments = zip(train, plan.segments, strict=True)  # those of both directions have the same files
-        files = {frozenset((a.digest, b.digest)): a.lines for each, (a, b, *_) in segments if not each.is_copy}
+        pairs_of_files = zip(train, plan.segments, strict=True)
+        segments = [segment for corpus, segment in pairs_of_files if not corpus.direction.is_copy]
+        files = {frozenset((a.digest, b.digest)): a.lines for a, b, *_ in segments}  # the same in both directions
         pairs = sum(files.values())
     else:
         sampled = min(plan.rows, config.subword_sample)

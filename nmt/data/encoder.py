@@ -103,7 +103,7 @@ class Encoder(Processor):
         """
         source = _encodings("source", config, codec, pairs, kept, plain, most)
         lines = [i for i in kept for _ in range(len(source) // len(kept))]  # of the encodings
-        if codec.direction.source == codec.direction.target:  # a copy
+        if codec.direction.is_copy:
             seeds = (hash_of(config.seed, pairs.first + line, i) for i, line in enumerate(lines))
             source = list(map(noised, source, seeds))
         additions = _Additions(config, codec, pairs, lines, most)

@@ -269,14 +269,14 @@ class DataFolder:
     @property
     def trained(self) -> list[Direction]:
         """The directions of the training pairs of a model of several languages; empty for other models."""
-        directions = [Direction(*each.split()) for each in dict.fromkeys(self.meta.splits[TRAIN].directions)]
-        return [direction for direction in directions if direction.source != direction.target]  # those are copies
+        directions = [Direction.parsed(each) for each in dict.fromkeys(self.meta.splits[TRAIN].directions)]
+        return [direction for direction in directions if not direction.is_copy]
 
     def directions(self, name: str) -> dict[Direction, range]:
         """Returns the directions of a split other than train, and the numbers of the pairs of each."""
         self._check_split(name)
         split = self.meta.splits[name]
-        directions = [Direction(*each.split()) for each in split.directions] or self.codec.config.trained
+        directions = [Direction.parsed(each) for each in split.directions] or self.codec.config.trained
         bounds = pairwise(accumulate(split.sizes or [split.pairs], initial=0))
         return {direction: range(*ends) for direction, ends in zip(directions, bounds, strict=True)}
 

@@ -21,13 +21,13 @@ from nmt import console
 from nmt.config import DataConfig, names_in
 from nmt.data import corpora
 from nmt.data.arrays import Mixture
-from nmt.data.corpora import Corpus, RawPairs, job_settings, joined, raw_pairs
+from nmt.data.corpora import Corpus, RawPairs, joined, raw_pairs
 from nmt.data.encoder import REASONS, Encoder, columns_of
 from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, codec_in, complete, write_models
 from nmt.data.leaks import HeldOut
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, check_new, digest_of_json, writing
-from nmt.jobs.run import JobFolder, job_folder
+from nmt.jobs.run import JobFolder, contents_of, job_folder, settings_of
 from nmt.jobs.source import File, Files, Plan
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Result
 from nmt.memories.memory import Memory
@@ -88,7 +88,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
     inputs = [path for split in splits.values() for corpus in split for path in corpus.paths]
     # What cannot be read is reported where it is used.
     inputs += filter(os.path.isfile, filter(None, (config.subword_model, config.symbols, config.like)))
-    settings = job_settings(config, ("dest", "workers"), inputs)
+    settings = settings_of(config, without=("dest", "workers")) | contents_of(inputs)
     with job_folder(config.dest, source, options, _SHARD_PAIRS, settings, prepare) as folder:
         try:
             codec = like or codec_in(folder.data, text)
@@ -124,7 +124,7 @@ def _memories(plan: Plan, train: Sequence[Corpus]) -> dict[Direction, Memory]:
     """Returns a memory of the training text of each direction, whose index is built the first time."""
     files_of: dict[Direction, list[Sequence[File]]] = {}
     for corpus, files in zip(train, plan.segments, strict=True):
-        if not corpus.is_copy:
+        if not corpus.direction.is_copy:
             files_of.setdefault(corpus.direction, []).append(files[:2])  # without alignments
     memories = {}
     for direction, sides in files_of.items():
@@ -200,7 +200,7 @@ def _with_directions(text: TextConfig, config: DataConfig, train: Sequence[Corpu
     if config.alignments and len(train) != len(config.train):
         advice = "name it with --directions, and give each --train one kind of files"
         raise NmtError(f"--alignments needs one direction for each --train; {advice}")
-    trained = [" ".join(corpus.direction) for corpus in train]
+    trained = [corpus.direction.stored for corpus in train]
     if unused := set(names_in(config.languages or "")).difference(*config.pairs):
         console.warn(f"no direction has {listed(unused)}; take it out of --languages, or name its --directions")
     if config.like and not text.directions:
@@ -211,7 +211,7 @@ def _with_directions(text: TextConfig, config: DataConfig, train: Sequence[Corpu
 def _other_splits(config: DataConfig, text: TextConfig, train: Sequence[Corpus]) -> dict[str, list[Corpus]]:
     """Returns the corpora of the validation set and of the test sets, in the directions of the training text."""
     prefixes = {"valid": config.valid} | {f"test{i or ''}": prefix for i, prefix in enumerate(config.test)}
-    splits, trained = {}, dict.fromkeys(corpus.direction for corpus in train if not corpus.is_copy)
+    splits, trained = {}, dict.fromkeys(corpus.direction for corpus in train if not corpus.direction.is_copy)
     for name, prefix in prefixes.items():
         flag = "--valid" if name == "valid" else "--test"
         split_corpora = corpora.corpora_of(config, text, flag, [prefix])
@@ -257,7 +257,8 @@ def _merge_training(
         )
     meta = replace(_described(split.meta, codec, train, kept), dropped=dropped)
     weights = [config.weight[corpus.prefix_index] if config.weight else 1.0 for corpus in train]
-    weights = [w * (config.copies or 1) if each.is_copy else w for w, each in zip(weights, train, strict=True)]
+    are_copies = [corpus.direction.is_copy for corpus in train]
+    weights = [w * (config.copies or 1) if is_copy else w for w, is_copy in zip(weights, are_copies, strict=True)]
     if len(set(weights)) == 1 and config.temperature == 1:
         return meta, leaks  # an epoch has each pair once
     names = [f"{each.prefix} {each.direction}" if codec.config.languages else each.prefix for each in train]
@@ -275,7 +276,7 @@ def _described(meta: SplitMeta, codec: TextCodec, split_corpora: Sequence[Corpus
     meta = replace(meta, corpora=tuple(corpus.prefix for corpus in split_corpora))
     if not codec.config.languages:
         return meta
-    return replace(meta, directions=tuple(" ".join(corpus.direction) for corpus in split_corpora), sizes=tuple(sizes))
+    return replace(meta, directions=tuple(corpus.direction.stored for corpus in split_corpora), sizes=tuple(sizes))
 
 
 def _encode_split(folder: Path, name: str, split_corpora: Sequence[Corpus], codec: TextCodec) -> SplitMeta:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from contextlib import ExitStack
-from functools import partial
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from nmt import console
 from nmt.data.corpora import in_chunks
 from nmt.data.leaks import HeldOut
 from nmt.errors import NmtError
-from nmt.files import check_new, new_folder, writing
+from nmt.files import check_new, new_folder, open_text, writing
 from nmt.text.corpus import parallel_paths, read_rows
 from nmt.text.words import is_blank
 
@@ -34,7 +33,6 @@ def split(prefix: str, langs: tuple[str, str], lines: int, dest: str) -> None:
     part_of = dict.fromkeys(drawn[:lines], "dev") | dict.fromkeys(drawn[lines:], "test")
     held_out = HeldOut((i, line) for i, row in enumerate(read_rows(*paths)) if i in part_of for line in row)
     counts, first = Counter[str](), 0
-    open_text = partial(open, mode="w", encoding="utf-8", errors="replace", newline="\n")
     with new_folder(dest, "--dest") as folder, writing(dest, "free some space"), ExitStack() as stack:
         names = [(part, lang) for part in ("train", "dev", "test") for lang in langs]
         files = {name: stack.enter_context(open_text(folder / ".".join(name))) for name in names}

@@ -19,13 +19,13 @@ from nmt.data.folder import TRAIN, DataFolder, ParallelSplit
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, UNK
+from nmt.text.words import BYTE_PIECE, SPACE
 
 # Sentences and tokens that are counted at once, to bound the memory.
 _SENTENCES_AT_ONCE = 1 << 18
 _TOKENS_AT_ONCE = 1 << 24
 # Pieces with these characters cannot be written, because the characters separate pieces and entries.
 _UNWRITABLE = re.compile("[ \t\r\n]")
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 class VocabularyMap:
@@ -93,7 +93,8 @@ def vocabulary_map_lines(data: DataFolder, config: VocabularyMapConfig) -> Itera
         counts_V += np.bincount(split.target.tokens[first : first + _TOKENS_AT_ONCE], minlength=len(counts_V))
     ranked = [i for i in np.argsort(-counts_V, kind="stable").tolist() if counts_V[i] and i > EOS]
     frequent, rare = ranked[: config.always], ranked[config.always :]
-    spelling = [i for i in rare if len(target_pieces[i].removeprefix("▁")) <= 1 or _BYTE.fullmatch(target_pieces[i])]
+    pieces = ((i, target_pieces[i]) for i in rare)
+    spelling = [i for i, piece in pieces if len(piece.removeprefix(SPACE)) <= 1 or BYTE_PIECE.fullmatch(piece)]
     always = [UNK, BOS, EOS, *frequent, *spelling]
     linked = _most_linked(split, len(target_pieces), config.per_piece, set(always))
     yield entry("", [target_pieces[i] for i in always])

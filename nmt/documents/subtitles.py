@@ -27,7 +27,7 @@ from nmt.documents.document import (
 from nmt.errors import NmtError
 from nmt.text.marked import Role, Token
 from nmt.text.markup_reading import text_token, written
-from nmt.text.sentences import FULL_STOPS
+from nmt.text.sentences import SENTENCE_ENDS
 from nmt.text.words import has_letters, is_blank
 
 # Where possible, a line of a cue has at most this many characters, and a cue two lines.
@@ -39,7 +39,7 @@ _TIMES = re.compile(r"\s*-?\d+ ?:[\d:., ]*(?:[-–—][-–— ]*>|→)\s*-?\d+ 
 _NO_CUE = re.compile(r"WEBVTT|NOTE(?!\S)|STYLE\s*$|REGION\s*$")
 _TAG = re.compile(r"(<(/?)([a-zA-Z]\w*+)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
 _TAG_OF_VTT = re.compile(r"(<(/?)([a-zA-Z]\w*+)?[^>]*(?:>|\Z)|\{\\[^{}]*\})")
-_SENTENCE_END = re.compile(rf"""[{FULL_STOPS}!?…！？♪؟፧][\s"'»”’)\]]*$""")
+_SENTENCE_END = re.compile(rf"""[{SENTENCE_ENDS}♪][\s"'»”’)\]]*$""")
 # Where text is cut: before a space, unless a dash follows, and in scripts without spaces before any letter. Vowels of
 # Thai and Lao that are written before a consonant end no line, and those behind one begin none.
 _CUT = regex.compile(

@@ -13,7 +13,7 @@ from nmt.documents.document import Document, ReadOptions, documents_in, format_o
 from nmt.documents.sentences import Sentences, sentence_unit
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, identity, output_file, refuse_inputs, writing
-from nmt.jobs.run import Run, check_files
+from nmt.jobs.run import Run, can_resume
 from nmt.jobs.source import Rows
 from nmt.jobs.stream import Execution
 from nmt.text.corpus import name_of
@@ -131,7 +131,7 @@ def translate(
         others = f"; neither can the other {len(reports) - 1:,} of {console.counted(len(reports), 'file')}"
         raise NmtError(reports[0].failure + others * (len(reports) > 1))
     first = reports[0].output
-    is_resumable = check_files([*(reports[i].path for i in documents), *setup.models], first, execution.options)
+    is_resumable = can_resume([*(reports[i].path for i in documents), *setup.models], first, execution.options)
     offers = any(document.offer for document in documents.values())
     job = setup.job("text", offers=offers, alignments=sentences.has_markup, confidence=files.doubtful > 0)
     maker, settings = setup.maker("unit", offers=offers), setup.settings | {"--doubtful": files.doubtful > 0}

@@ -28,7 +28,7 @@ from nmt.interop.vocabulary_extension import new_languages, with_new_pieces
 from nmt.text.codec import SubwordModel, TextCodec
 from nmt.text.corpus import read_lines
 from nmt.text.languages import MULTIPLE, english_name, matching
-from nmt.text.mapped import SPECIAL_PIECES, Mapped, language_tokens
+from nmt.text.mapped import SPECIAL_PIECES, Mapped, language_code_pieces
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword, processor_of
 from nmt.text.text_config import RAW_TEXT, Placement, TextConfig
 
@@ -94,7 +94,7 @@ def read_marian_text(
                 flag = flag_name(name)
                 raise NmtError(f"{flag} is {given}, but nmt exported {folder} with {lang}; leave out {flag}")
     else:
-        tokens = language_tokens(piece for _, piece in sorted(sides[0].pieces.items()))
+        tokens = language_code_pieces(piece for _, piece in sorted(sides[0].pieces.items()))
         if len(tokens) < 2:
             values: dict[str, Any] = {**options.languages(langs), "tags": tokens}
         else:

@@ -21,7 +21,7 @@ from nmt.files import Output, read_bytes
 from nmt.interop.marian_files import ADVICE, Array, Stored, read_model, read_shortlist, read_yaml
 from nmt.text.codec import TextCodec
 from nmt.text.languages import MULTIPLE, matching
-from nmt.text.mapped import SPECIAL_PIECES, Mapped, language_tokens
+from nmt.text.mapped import SPECIAL_PIECES, Mapped, language_code_pieces
 from nmt.text.subword import BOS, EOS, PAD, SILENT, UNK, processor_of
 from nmt.text.text_config import RAW_TEXT, TextConfig
 
@@ -184,7 +184,7 @@ def _codec(
 ) -> TextCodec:
     if named := _LANGUAGES.search(path.name):
         source_lang, target_lang = source_lang or named[1], target_lang or named[2]
-    tokens = language_tokens(source.pieces)
+    tokens = language_code_pieces(source.pieces)
     languages: dict[str, Any] = {"source_lang": source_lang, "target_lang": target_lang, "tags": tokens}
     if len(tokens) > 1:
         languages = target_languages(tokens, source_lang, target_lang, path)

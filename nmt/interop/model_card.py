@@ -58,7 +58,7 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
     )
     history = "converted with nmt from another format" if "imported" in training else "trained with nmt"
     history += f", derived from the model `{training['derived_from']}`" if "derived_from" in training else ""
-    trained = [each.replace(" ", "-") for each in training.get("directions", ())]
+    trained = [str(Direction.parsed(stored)) for stored in training.get("directions", ())]
     sections = [
         f"# {text.in_words}" if text.source_lang == MULTIPLE else f"# {text.source_lang} to {text.target_lang}",
         f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, {history}. {again}",

@@ -15,7 +15,8 @@ from typing import Any
 
 from nmt.errors import NmtError, importing
 from nmt.text.codec import TextCodec
-from nmt.text.subword import EOS, SPACE, UNK, processor_of
+from nmt.text.subword import EOS, UNK, processor_of
+from nmt.text.words import SPACE
 
 SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"  # the file of a BPE model in a folder that may have tokenizer.json
 _NORMAL, _UNKNOWN, CONTROL = 1, 2, 3  # types of pieces

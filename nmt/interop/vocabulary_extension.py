@@ -17,7 +17,8 @@ from nmt.interop.sentencepiece_model import changed, merge, scores_of
 from nmt.text.codec import Preparer, TextCodec
 from nmt.text.corpus import is_regular, read_lines
 from nmt.text.languages import matching
-from nmt.text.subword import SPACE, Subword, processor_of
+from nmt.text.subword import Subword, processor_of
+from nmt.text.words import SPACE
 
 
 def extended_checkpoint(path: str, selection: SelectionConfig) -> Checkpoint:

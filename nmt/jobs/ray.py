@@ -29,10 +29,11 @@ _VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_timeout_ms_task_wait_for_deat
 
 
 @contextmanager
-def connected(cluster: str, options: JobConfig, workers: int | None) -> Iterator[Execution]:
-    """Connects this process to a cluster until the block ends. Yields how jobs are computed there."""
+def connected(options: JobConfig, workers: int | None) -> Iterator[Execution]:
+    """Connects this process to the cluster of --cluster until the block ends. Yields how jobs are computed there."""
     handlers = {stopping: signal.getsignal(stopping) for stopping in STOPPING}
-    ray = _connect(cluster)
+    assert options.cluster is not None
+    ray = _connect(options.cluster)
     for stopping, handler in handlers.items():  # Ray has its own
         signal.signal(stopping, handler)
     try:

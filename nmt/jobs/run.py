@@ -7,7 +7,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from nmt import console, files
+from nmt import __version__, console, files
 from nmt.config import JobConfig
+from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError, StoppedError
 from nmt.jobs.source import CHUNK_UNITS, ArrivingChunks, Plan, Shard, Source, in_chunks
 from nmt.jobs.stream import Chunk, Chunks, Execution, Job, Outcome, Result, records_in_order
@@ -42,13 +43,31 @@ _WORKING, _PREPARING = ".lock", ".preparing"
 _OWN = {_MANIFEST, _SHARDS, _DATA, _WORKING, _PREPARING}
 
 
+def settings_of(*configs: Config, without: Collection[str] = ()) -> dict[str, Any]:
+    """Returns what a result depends on: the version, and the options by flag but for those of these names."""
+    options = {name: value for config in configs for name, value in config.to_dict().items() if name not in without}
+    if path := options.get("user_module"):
+        options["user_module"] = shown_digest(files.digest_of(path))
+    return {"version of nmt": __version__} | {flag_name(name): value for name, value in options.items()}
+
+
+def contents_of(paths: Iterable[str]) -> dict[str, str]:
+    """Returns the digests of files that a result depends on, as settings."""
+    return {f"content of {path}": shown_digest(files.digest_of(path)) for path in paths}
+
+
+def shown_digest(digest: str) -> str:
+    """Returns the beginning of a SHA-256, as settings and messages have it."""
+    return f"SHA-256 {digest[:16]}…"
+
+
 def executing(options: JobConfig, workers: int | None = None) -> AbstractContextManager[Execution]:
     """Returns how jobs are computed: on the cluster of --cluster, or without it on this machine."""
     if options.cluster is None:
         return nullcontext(Execution(options, workers))
     from nmt.jobs.ray import connected
 
-    return connected(options.cluster, options, workers)
+    return connected(options, workers)
 
 
 class JobFolder:
@@ -237,7 +256,7 @@ def _opened(
     for segment_number, segment in enumerate(plan.segments, start=1):
         for column, read in zip(source.columns, segment, strict=True):
             name = column if len(plan.segments) == 1 else f"{column} {segment_number}"
-            every[name] = f"SHA-256 {read.digest[:16]}…"
+            every[name] = shown_digest(read.digest)
     every |= {**settings, _SHARD_LINES: shard_rows}  # the last, because it may follow from the others
     now: dict[str, Any] = json.loads(json.dumps(every))  # tuples become lists
     then = saved.get("settings", now)
@@ -324,7 +343,7 @@ class Run:
                 yield records_in_order(outcomes)
             return
         files.refuse_inputs(self.output, [*self.source.paths, *job.models], f"--output {self.output}")
-        models = {f"checkpoint {i}": f"SHA-256 {files.digest_of(path)[:16]}…" for i, path in enumerate(job.models, 1)}
+        models = {f"checkpoint {i}": shown_digest(files.digest_of(path)) for i, path in enumerate(job.models, 1)}
         size = sum(os.path.getsize(path) for path in job.models)
         # Lines times bytes of the model are at most 10^11 on a CPU: less than a minute of work on two cores.
         rows = max(1, 10**11 // max(size, 1))
@@ -346,8 +365,7 @@ class Run:
         if self.is_resumable:
             path = os.path.realpath(self.output)
             if not os.path.isdir(os.path.dirname(path)):
-                with files.output_file(self.output):  # says that the folder is missing
-                    pass
+                raise NmtError(f"--output {self.output} is in a folder that does not exist; make the folder first")
             advice = f"correct that and start the same command again; what is finished stays in {path}.unfinished"
         with self.records() as records:
             if records is not None:
@@ -367,7 +385,7 @@ def check_inputs(paths: Sequence[str]) -> None:
             raise NmtError(f"{path} {wrong}")
 
 
-def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> bool:
+def can_resume(inputs: Sequence[str], output: str, options: JobConfig) -> bool:
     """Returns whether work on these files is a job with shards, because all are regular files.
 
     If not, signals from now on end the process as usual, and not as a job that can be resumed.

@@ -147,11 +147,11 @@ def make_plan(segments: Sequence[Sequence[str]], shard_rows: int, progress: cons
                 raise NmtError(unequal(paths[0], files[0].lines, paths[i], file.lines, translates=i == 1))
         plan.append(files)
         offsets.append(np.stack(starts, axis=1))
-    thinning = thinned([files[0].lines for files in plan], shard_rows)
+    thinning = shard_growth([files[0].lines for files in plan], shard_rows)
     return Plan(tuple(plan), shard_rows * thinning, np.concatenate([starts[::thinning] for starts in offsets]))
 
 
-def thinned(lines: Sequence[int], shard_rows: int) -> int:
+def shard_growth(lines: Sequence[int], shard_rows: int) -> int:
     """Returns the power of 2 by which shards of segments of so many lines must grow, so that they are not too many."""
     factor = 1
     while sum(math.ceil(n / (shard_rows * factor)) for n in lines) > max(MOST_SHARDS, len(lines)):
@@ -277,7 +277,7 @@ class Rows:
 
     def plan(self, shard_rows: int, saved: Plan | None) -> Plan:  # noqa: ARG002 (there is no file to read again)
         file = File(self._name, len(self._rows), None, digest_of_json(self._rows))
-        shard_rows *= thinned([len(self._rows)], shard_rows)
+        shard_rows *= shard_growth([len(self._rows)], shard_rows)
         return Plan(((file,),), shard_rows, np.zeros((-(-len(self._rows) // shard_rows), 1), np.int64))
 
     def read(self, shard: Shard) -> list[Any]:

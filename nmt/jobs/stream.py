@@ -69,7 +69,7 @@ class Chunks:
 class Batch(NamedTuple):
     """Work that is done in one call, and the numbers of the units that it is from."""
 
-    units: Sequence[int]
+    unit_numbers: Sequence[int]
     work: Any
 
 
@@ -162,7 +162,7 @@ class _Unfinished:
         """Keeps the results of a batch, and counts the units that it is the first of."""
         self.left -= 1
         self.done.append((batch, results))
-        new = set(batch.units) - self._counted
+        new = set(batch.unit_numbers) - self._counted
         self._counted |= new
         self.advance(len(new))
 
@@ -211,7 +211,7 @@ def local(job: Job, chunks: Chunks, workers: int | None, progress: Progress) -> 
             for future in wait(running, WAIT_SECONDS, FIRST_COMPLETED).done:
                 unfinished, batch = running.pop(future)
                 is_lost = isinstance(future.exception(), WorkerDiedError)
-                unfinished.lost = batch.units if is_lost else unfinished.lost
+                unfinished.lost = batch.unit_numbers if is_lost else unfinished.lost
                 unfinished.add(batch, None if is_lost else future.result())
             for unfinished in [unfinished for unfinished in in_flight if unfinished.lost or not unfinished.left]:
                 in_flight.remove(unfinished)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 
 from nmt import console
@@ -11,24 +12,24 @@ from nmt.errors import OptionError, importing
 from nmt.files import digest_of, digest_of_json
 from nmt.memories.memory import Memory
 from nmt.text.corpus import memory_files
-from nmt.text.directions import Direction
 from nmt.text.languages import UNKNOWN, look_swapped
 from nmt.text.protected import Protected
-from nmt.text.text_config import TextConfig
+from nmt.translate.setup import Setup
 
 
-def open_memories(
-    paths: Sequence[str], text: TextConfig, direction: Direction, protected: Protected
-) -> tuple[Memory, ...]:
-    """Returns the memories in corpus files, whose indexes are built the first time, for a direction of a model.
+def with_memories(setup: Setup) -> Setup:
+    """Returns a setup whose memories are open. Their indexes are built the first time.
 
     Raises:
         NmtError: a file cannot be read.
     """
-    languages = text.resolved(direction)
+    if not setup.memory:
+        return setup
+    languages = setup.text.resolved(setup.direction)
     if languages.source == UNKNOWN:
         raise OptionError("--memory needs --source-lang, because a memory has one direction; name the language")
-    return tuple(open_memory(path, languages, direction, protected) for path in paths)
+    memories = tuple(open_memory(path, languages, setup.direction, setup.protected) for path in setup.memory)
+    return replace(setup, memories=memories)
 
 
 def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str], protected: Protected) -> Memory:

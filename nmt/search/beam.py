@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
 from nmt.search.api import DONE_SHARE, BySentence, Caches, Required, SearchBatch, Step, TokenHypothesis, meets
-from nmt.search.constraints import Constraints, within
+from nmt.search.constraints import Constraints, attainable
 from nmt.search.rules import Rules
 
 # `largest` cuts the vocabulary into slices of this many tokens, and looks into few of them.
@@ -131,7 +131,7 @@ class _Finished:
         unmet = not all(meets(tokens, constraint) for constraint in self.required.constraints)
         hypothesis = scored(tokens, log_probs, self.config.alpha, unmet)
         insort(self.hypotheses, hypothesis, key=lambda hypothesis: -hypothesis.score)
-        del self.hypotheses[self.config.beam // self.config.beam_groups :]
+        del self.hypotheses[self.config.group_beam :]
 
     def to_beat(self) -> float:
         """Returns the score that another hypothesis must exceed; inf if no other one is wanted.
@@ -139,7 +139,7 @@ class _Finished:
         No other one is wanted after the first EOS of greedy search or, with constraints, after W hypotheses: live
         ones that still lack a phrase keep a high log P for many steps, so search would hardly end.
         """
-        beam = self.config.beam // self.config.beam_groups
+        beam = self.config.group_beam
         wanted = min(self.config.n_best, beam)
         if len(self.hypotheses) < wanted:
             return -math.inf
@@ -219,22 +219,22 @@ class _Beams(BySentence):
         bounds_B = self.log_probs_BW.amax(1) / length_penalty(longest_B, self.rules.batch.config.alpha)
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
 
-    def later(self, steps: int, bos: int) -> Self:
+    def later(self, steps: int) -> Self:
         """Returns the beams of sentences that begin so many steps later, or earlier for a negative number."""
         return replace(
             self,
             rules=self.rules.later(steps),
-            tokens_BWT=F.pad(self.tokens_BWT, (steps, 0), value=bos),
+            tokens_BWT=F.pad(self.tokens_BWT, (steps, 0), value=self.rules.batch.bos),
             history_BWT=F.pad(self.history_BWT, (steps, 0)),
         )
 
-    def joined(self, others: Self, indices_X: Tensor, bos: int) -> Self:
+    def joined(self, others: Self, indices_X: Tensor) -> Self:
         """Returns the beams with other sentences, which begin now, at these indices: free ones, or behind the last."""
         count = len(self.sentences_B)
         order_B = torch.arange(max(count, int(indices_X.max()) + 1), device=indices_X.device)
         order_B[indices_X] = count + torch.arange(len(indices_X), device=indices_X.device)
-        beams = self.at(order_B, others.later(self.tokens_BWT.shape[2] - 1, bos))
-        return beams.later(-int(beams.rules.starts_B.min()), bos)
+        beams = self.at(order_B, others.later(self.tokens_BWT.shape[2] - 1))
+        return beams.later(-int(beams.rules.starts_B.min()))
 
 
 class BeamSearch:
@@ -261,8 +261,8 @@ class BeamSearch:
 
     def _begun(self, batch: SearchBatch) -> _Beams:
         """Returns the beams of sentences that are to be searched. They get the next numbers."""
-        groups, first, device = self.config.beam_groups, self.count, batch.max_lengths_B.device
-        beam = self.config.beam // groups
+        groups, beam = self.config.beam_groups, self.config.group_beam
+        first, device = self.count, batch.max_lengths_B.device
         required = [wanted for wanted in batch.required for _ in range(groups)]
         max_lengths_B = batch.max_lengths_B.repeat_interleave(groups)
         rules = Rules.of(replace(batch, required=required, max_lengths_B=max_lengths_B))
@@ -273,7 +273,7 @@ class BeamSearch:
                     f"constraints work with a single group of hypotheses, but --beam-groups is {groups}; set it to 1 "
                     f"or leave them out"
                 )
-            possible = [within(*pair) for pair in zip(required, rules.ends_B.tolist(), strict=True)]
+            possible = [attainable(*pair) for pair in zip(required, rules.ends_B.tolist(), strict=True)]
             is_constrained = [bool(wanted.constraints) for wanted in possible]
             constraints = Constraints.of(possible, batch, rules.ends_B - 1, beam) if any(is_constrained) else None
         self.count += len(required)
@@ -306,7 +306,7 @@ class BeamSearch:
         free = [b for b, sentence in enumerate(searched) if sentence not in self.live]
         indices = [*free, *range(len(searched), len(searched) + count)][:count]
         indices_X = torch.tensor(indices, dtype=torch.long, device=batch.max_lengths_B.device)
-        self._beams = self._beams.joined(self._begun(batch), indices_X, batch.bos)
+        self._beams = self._beams.joined(self._begun(batch), indices_X)
         pairs = zip(self._caches, caches, strict=True)
         self._caches = [cache.join(others, indices_X) for cache, others in pairs]
 
@@ -318,7 +318,7 @@ class BeamSearch:
         for sentence, tokens, log_probs in beams.ended(candidates):
             self._finished[sentence].add(tokens, log_probs)
         # Which hypotheses are continued, numbered within the sentence instead of within the group.
-        first_X1 = torch.arange(0, self.config.beam, self.config.beam // groups, device=scores_RV.device)[:, None]
+        first_X1 = torch.arange(0, self.config.beam, self.config.group_beam, device=scores_RV.device)[:, None]
         parents_BW = (beams.advance(candidates).unflatten(0, (-1, groups)) + first_X1).flatten(1)
         bounds = beams.bounds()
         done = {group for group in self.live if not bounds[group] > self._finished[group].to_beat()}

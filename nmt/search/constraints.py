@@ -17,7 +17,7 @@ from nmt.search.api import BySentence, Constraint, Phrase, Required, SearchBatch
 _MOST_STEPS = 5000
 
 
-def within(required: Required, max_length: int) -> Required:
+def attainable(required: Required, max_length: int) -> Required:
     """Returns `required` without the constraints that others imply, or without constraints if they are too long."""
     distinct = sorted(set(map(_shortest, required.constraints)) - {((),)})
     implied = {c for c in distinct for other in distinct if other != c and all(meets(phrase, c) for phrase in other)}

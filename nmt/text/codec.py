@@ -11,7 +11,7 @@ from unicodedata import category
 from nmt.errors import DamagedError, NmtError
 from nmt.text.casing import upper
 from nmt.text.directions import UNNAMED, Direction
-from nmt.text.languages import MULTIPLE, has_spaces, listed
+from nmt.text.languages import has_spaces, listed
 from nmt.text.mapped import MAPPED_KINDS, Mapped
 from nmt.text.moses import WHOLE, Moses
 from nmt.text.subword import EOS, UNK, Subword
@@ -20,6 +20,7 @@ from nmt.text.text_config import ESCAPING_MOSES, MOSES, TextConfig
 from nmt.text.words import (
     NO_WORD,
     RAW_WORD,
+    SPACE,
     Given,
     GivenPhrase,
     groups_of_pieces,
@@ -96,13 +97,12 @@ class TextCodec:
 
     def directed(self, direction: Direction | None) -> Self:
         """Returns the text processing for one direction of a model; see `TextConfig.resolved`."""
-        direction = direction or UNNAMED
-        if not any(direction) and self.config.target_lang != MULTIPLE:
+        resolved = self.config.resolved(direction or UNNAMED)
+        if not self.config.languages or resolved == self.direction:
             return self
-        if direction not in self._directed:  # the same object each time: a server compares them by identity
-            resolved = self.config.resolved(direction)
-            self._directed[direction] = self.with_languages(resolved) if self.config.languages else self
-        return self._directed[direction]
+        if resolved not in self._directed:  # the same object each time: a server compares them by identity
+            self._directed[resolved] = self.with_languages(resolved)
+        return self._directed[resolved]
 
     def with_languages(self, direction: Direction) -> Self:
         """Returns the text processing between two languages of a model, which may be the same."""
@@ -227,7 +227,7 @@ class TextCodec:
         """Returns whether a word of a source line begins with piece i, which is not the first."""
         if self.config.subword == "subword-nmt":
             return not pieces[i - 1].endswith("@@")
-        return pieces[i].startswith("▁") and any(map(str.isalnum, "".join(pieces[i : i + 2])))
+        return pieces[i].startswith(SPACE) and any(map(str.isalnum, "".join(pieces[i : i + 2])))
 
     def borders(self) -> list[bool] | None:
         """Returns whether each target piece may stand directly behind a phrase: a new word, or punctuation.

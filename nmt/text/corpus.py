@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import BytesIO
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from nmt import console
 from nmt.errors import NmtError, importing
@@ -22,14 +22,14 @@ from nmt.files import STDIO
 
 
 @contextmanager
-def _open_zstd(path: str | Path, mode: Literal["rb"] = "rb") -> Iterator[Any]:
+def _open_zstd(path: str | Path) -> Iterator[Any]:
     with importing("backports.zstd", str(path), extra="zstd"):
         if sys.version_info >= (3, 14):
             from compression import zstd
         else:
             from backports import zstd
     try:
-        with zstd.open(path, mode) as file:
+        with zstd.open(path) as file:
             yield file
     except zstd.ZstdError as error:
         raise EOFError(str(error)) from error
@@ -125,7 +125,7 @@ def name_of(path: str | Path) -> str:
 
 def _open(path: str | Path) -> AbstractContextManager[IO[bytes]]:
     if Path(path).suffix in COMPRESSED:
-        return COMPRESSED[Path(path).suffix](path, "rb")
+        return COMPRESSED[Path(path).suffix](path)
     if str(path) != STDIO:
         return open(path, "rb")
     try:

@@ -24,12 +24,12 @@ def language_code(line: str) -> str:
     return code[0] if code else ""
 
 
-def language_tokens(vocabulary: Iterable[str]) -> list[str]:
+def language_code_pieces(vocabulary: Iterable[str]) -> list[str]:
     """Returns the pieces that are language codes, such as >>fra<<."""
     return [piece for piece in vocabulary if piece.split() == [piece] == [language_code(piece)]]
 
 
-class _Sentencepiece:
+class _MarianSegmentation:
     """The pieces of a sentencepiece model of Marian.
 
     A language code at the beginning of a line is one piece if the vocabulary has one. If it has several, the languages
@@ -38,7 +38,7 @@ class _Sentencepiece:
 
     def __init__(self, model: bytes, vocabulary: Iterable[str]) -> None:
         self._processor = processor_of(model)
-        self._has_codes = len(language_tokens(vocabulary)) == 1
+        self._has_codes = len(language_code_pieces(vocabulary)) == 1
 
     def split(self, line: str) -> list[str]:
         code = language_code(line) if self._has_codes else ""
@@ -48,7 +48,7 @@ class _Sentencepiece:
         return str(self._processor.decode_pieces(pieces))
 
 
-class _Pieces:
+class _SentencepieceSegmentation:
     """The pieces of a sentencepiece model. Text that spells the name of a special piece stays text."""
 
     def __init__(self, model: bytes, _: Iterable[str]) -> None:
@@ -66,7 +66,7 @@ class _Pieces:
         return str(self._processor.decode_pieces([piece for piece in pieces if piece in self._known]))
 
 
-class _Codes:
+class _SubwordNmtSegmentation:
     """The pieces of words, by the merges of subword-nmt. A piece within a word ends in @@."""
 
     def __init__(self, codes: bytes, _: Iterable[str]) -> None:
@@ -101,8 +101,12 @@ class Mapped(Vocabulary):
     def __init__(self, vocabulary: Sequence[str], model: bytes, kind: str) -> None:
         super().__init__(vocabulary)
         self.model, self.kind = model, kind
-        classes: dict[str, Any] = {"marian": _Sentencepiece, "subword-nmt": _Codes, "sentencepiece": _Pieces}
-        self._pieces = classes[kind](model, vocabulary)
+        classes: dict[str, Any] = {
+            "marian": _MarianSegmentation,
+            "subword-nmt": _SubwordNmtSegmentation,
+            "sentencepiece": _SentencepieceSegmentation,
+        }
+        self._segmentation = classes[kind](model, vocabulary)
 
     @classmethod
     def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:
@@ -126,8 +130,8 @@ class Mapped(Vocabulary):
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of each line's pieces, without BOS and EOS. Lone surrogates become U+FFFD."""
-        return [self.ids(self._pieces.split(without_surrogates(line))) for line in lines]
+        return [self.ids(self._segmentation.split(without_surrogates(line))) for line in lines]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Returns one line of text for each sequence of ids. Special ids are dropped."""
-        return [clean_line(self._pieces.join(self.pieces(i for i in line if i > EOS))) for line in ids]
+        return [clean_line(self._segmentation.join(self.pieces(i for i in line if i > EOS))) for line in ids]

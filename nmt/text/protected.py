@@ -1,8 +1,8 @@
 """Protected words: what of a text comes out of its translation as it went in.
 
-Addresses, placeholders of programs, tags, references of HTML and emoji are protected, and what the patterns of a
-user match. A search can require them, but it may lack pieces for their characters, or write letters directly
-behind them. `with_protected` therefore puts them right in any translation, whatever engine made it.
+Words of the kinds in `protected_kinds` are protected, and what the patterns of a user match. A search can require
+them, but it may lack pieces for their characters, or write letters directly behind them. `with_protected` therefore
+puts them right in any translation, whatever engine made it.
 """
 
 import re
@@ -131,7 +131,7 @@ def unprotected(text: str, protected: Iterable[ProtectedSpan]) -> str:
     return "".join(text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
 
 
-def within(spans: Sequence[ProtectedSpan], start: int, stop: int) -> tuple[ProtectedSpan, ...]:
+def spans_in(spans: Sequence[ProtectedSpan], start: int, stop: int) -> tuple[ProtectedSpan, ...]:
     """Returns those of a text's spans, given in order, that are in a part of it, counted from its beginning."""
     first, last = (bisect_left(spans, position, key=attrgetter("start")) for position in (start, stop))
     return tuple(

@@ -11,7 +11,7 @@ from nmt.text.codec import TextCodec
 from nmt.text.directions import Direction
 from nmt.text.languages import base_language, has_spaces
 from nmt.text.protected import ProtectedSpan, Span, is_inside
-from nmt.text.words import is_blank
+from nmt.text.words import BYTE_PIECE, is_blank
 
 
 def sentence_spans(line: str, lang: str, protected: Sequence[ProtectedSpan]) -> list[Span]:
@@ -48,9 +48,10 @@ def gaps_between(line: str, spans: Sequence[Span], *, spaces: bool) -> list[str]
 
 
 # Punctuation at the end of a text, and a full stop there that is not that of an ellipsis or an ordinal number
-FULL_STOPS = ".。｡．।॥۔։።။\u17d4།"
-_END = re.compile(rf"[{FULL_STOPS},;:!?…，；：！？،؛؟፣፧፨၊៕]\W*$")
-_STOP = re.compile(rf"(?<=[^\s.\d])[{FULL_STOPS}](?=[\"'“”‘’«»)\]]*$)")
+_FULL_STOPS = ".。｡．।॥۔։።။\u17d4།"
+SENTENCE_ENDS = f"{_FULL_STOPS}!?…！？؟፧"
+_END = re.compile(rf"[{_FULL_STOPS},;:!?…，；：！？،؛؟፣፧፨၊៕]\W*$")
+_STOP = re.compile(rf"(?<=[^\s.\d])[{_FULL_STOPS}](?=[\"'“”‘’«»)\]]*$)")
 
 
 def without_added_stop(source: str, translation: str, target_lang: str) -> str:
@@ -59,9 +60,8 @@ def without_added_stop(source: str, translation: str, target_lang: str) -> str:
     return translation if is_kept else _STOP.sub("", translation)
 
 
-_BYTE = re.compile("<0x[0-9A-F]{2}>")  # a piece of a character
 # How a part of a long sentence ends, if possible.
-_SENTENCE_END = re.compile(rf"[{FULL_STOPS}!?…！？؟፧][\"'”’»)\]]*$")
+_SENTENCE_END = re.compile(rf"[{SENTENCE_ENDS}][\"'”’»)\]]*$")
 
 
 def parts_of_long(codec: TextCodec, ids: Sequence[int], direction: Direction, longest: int) -> list[np.ndarray]:
@@ -81,7 +81,7 @@ def parts_of_long(codec: TextCodec, ids: Sequence[int], direction: Direction, lo
         ends = [
             i
             for i in range(start + 1, start + room + 1)
-            if codec.begins_word(pieces, i) or not (spaces or _BYTE.fullmatch(pieces[i]))
+            if codec.begins_word(pieces, i) or not (spaces or BYTE_PIECE.fullmatch(pieces[i]))
         ]
         sentence_ends = [
             i

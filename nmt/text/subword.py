@@ -22,6 +22,7 @@ import numpy as np
 import sentencepiece
 
 from nmt.errors import NmtError
+from nmt.text.words import SPACE
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 # Pieces that no translation has. An imported model may give them a high probability.
@@ -29,7 +30,6 @@ NEVER = PAD, BOS
 # A logit of this size has practically the probability 0. It is finite, because label smoothing sums all logits.
 SILENT = -100.0
 
-SPACE = "▁"
 # The share of the training text's characters that have pieces; the other characters are spelt in bytes. With 1.0,
 # every stray character of a crawled text has a piece, which is too rare to be learnt. With sentencepiece's default
 # of 0.9995, digits and capitals such as Ö are spelt in bytes in small European corpora. With 0.99995, at most one

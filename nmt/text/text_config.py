@@ -107,7 +107,7 @@ class TextConfig(Config):
         """The directions that the model was trained on, as far as is known."""
         if not self.languages:
             return [Direction(self.source_lang, self.target_lang)]
-        return [Direction(*direction.split()) for direction in self.directions]
+        return list(map(Direction.parsed, self.directions))
 
     @property
     def all_languages(self) -> list[str]:

@@ -59,8 +59,9 @@ def one_line(text: str) -> str:
     return " ".join(RAW_WORD.findall(text)).strip()
 
 
-_BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
-_SPACE = "▁"
+# How pieces spell a byte, and the space before a word.
+BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
+SPACE = "▁"
 # Bytes that are compared at once. The time for a line grows with this number and with the length of the line.
 _WINDOW = 512
 
@@ -99,8 +100,8 @@ def _words_in_pieces(pieces: Sequence[str], line: str) -> Iterator[list[int]]:
     A piece that is only a space has the word number of the byte after it.
     """
     # Pieces such as <0xC3> stand for a single byte.
-    bytes_of = [(piece, _BYTE_PIECE.fullmatch(piece)) for piece in pieces]
-    spelt = [bytes.fromhex(byte[1]) if byte else piece.replace(_SPACE, "").lower().encode() for piece, byte in bytes_of]
+    bytes_of = [(piece, BYTE_PIECE.fullmatch(piece)) for piece in pieces]
+    spelt = [bytes.fromhex(byte[1]) if byte else piece.replace(SPACE, "").lower().encode() for piece, byte in bytes_of]
     all_spelt = b"".join(spelt)
     line_words = [word.lower().encode(errors="surrogatepass") for word in RAW_WORD.findall(line)]
     raw, numbers = b"".join(line_words), [index for index, word in enumerate(line_words) for _ in word]

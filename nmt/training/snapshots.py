@@ -43,7 +43,7 @@ def provenance_of(training: Training) -> dict[str, Any]:
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "data": training.data.meta.fingerprint,
-        **({"directions": [" ".join(each) for each in trained]} if (trained := training.data.trained) else {}),
+        **({"directions": [direction.stored for direction in trained]} if (trained := training.data.trained) else {}),
         **({"derived_from": training.derived_from} if training.derived_from else {}),
         "options": training.config.to_dict(),
         "precision": training.runtime.precision,

@@ -44,7 +44,8 @@ class Calibration(NamedTuple):
         weights: those of the features, by name, and `constant`.
         lines: how many translations it is fitted to.
         error: how far the mean chrF of ten equally large groups, from the least confident to the most, is from their
-            mean confidence. The confidence of each translation is from a fit to nine tenths of the others.
+            mean confidence. The confidence of each translation is from a fit to the nine
+            tenths of the lines that it is not among.
         deviation: the square root of the mean squared difference between chrF and this confidence.
         correlation: Spearman's rank correlation of chrF with this confidence.
     """
@@ -64,7 +65,7 @@ class Calibration(NamedTuple):
         correlation = f"its rank correlation with chrF is {self.correlation:.3f}"
         return f"translations of {self.direction} with {self.engine} have a confidence, {lines}, and {correlation}"
 
-    def of(self, source: str, translation: Translation) -> float:
+    def confidence(self, source: str, translation: Translation) -> float:
         """Returns the confidence of a translation: 1 if no model has translated."""
         values = features(source, translation) if translation.log_probs else {}
         estimate = sum(self.weights[name] * value for name, value in values.items())

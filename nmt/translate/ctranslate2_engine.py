@@ -126,11 +126,15 @@ class CTranslate2Engine:
 
     def score_prefixes(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[TokenHypothesis]:
         """Returns the prefix of each sentence as the only hypothesis, with log P of its pieces and of EOS."""
-        targets = [[*self._given(s), *self.codec.target.pieces(s.required.prefix)] for s in sentences]
+        targets = [self._prefix(sentence) for sentence in sentences]
         scored_pairs = self._scored([(self._source(s), target) for s, target in zip(sentences, targets, strict=True)])
         given = self.codec.config.given_tokens
         both = zip(sentences, scored_pairs, strict=True)
         return [scored([*s.required.prefix], values[given:], search.alpha) for s, values in both]
+
+    def _prefix(self, sentence: EncodedSentence) -> list[str]:
+        """Returns the pieces that a target begins with: the token of the language, and the prefix."""
+        return [*self._given(sentence), *self.codec.target.pieces(sentence.required.prefix)]
 
     def _given(self, sentence: EncodedSentence) -> list[str]:
         return self.codec.target.pieces(self.codec.given_ids(sentence.direction))
@@ -148,9 +152,7 @@ class CTranslate2Engine:
         by_index: dict[int, Any] = {}
         for limit in set(limits):
             alike = [i for i, own in enumerate(limits) if own == limit]
-            prefixes = [
-                [*self._given(sentences[i]), *self.codec.target.pieces(sentences[i].required.prefix)] for i in alike
-            ]
+            prefixes = [self._prefix(sentences[i]) for i in alike]
             results = self._translator.translate_batch(
                 [self._source(sentences[i]) for i in alike],
                 target_prefix=prefixes if any(prefixes) else None,
@@ -223,7 +225,7 @@ class CTranslate2Engine:
     def alternatives(self, sentence: EncodedSentence, count: int, search: SearchConfig) -> list[Translation]:
         self._check(sentence, search)
         given = self._given(sentence)
-        source, prefix = self._source(sentence), [*given, *self.codec.target.pieces(sentence.required.prefix)]
+        source, prefix = self._source(sentence), self._prefix(sentence)
         (result,) = self._translator.translate_batch(
             [source],
             target_prefix=[prefix],

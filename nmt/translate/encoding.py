@@ -6,7 +6,7 @@ What a translation must have, and which sentences are translated in parts, is de
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, starmap
 from typing import Literal, NamedTuple, TypeVar
@@ -144,9 +144,12 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
         words = iter(codec.words("source", sentence.raw, chain.from_iterable(parts)) if is_aligned else ())
         protected = () if search.alignments else tuple(span.word(sentence.text) for span in sentence.protected)
         for n, part in enumerate(parts):
-            words_of_part = list(islice(words, len(part)))
-            whole = EncodedSentence(key._replace(part=n), place, part, required, given, unit.direction)
-            encoded.append(replace(whole, words=words_of_part, protected=protected, terms=terms, raw=sentence.raw))
+            own_key, own_words = key._replace(part=n), list(islice(words, len(part)))
+            encoded.append(
+                EncodedSentence(
+                    own_key, place, part, required, given, unit.direction, own_words, protected, terms, sentence.raw
+                )
+            )
     return encoded
 
 
@@ -283,7 +286,7 @@ def by_sentence(
                 ranked = [_without_model(unit, sentence, aligned=aligned)]
             if calibration:
                 plain = [each.without_terms or each for each in ranked]
-                confidences = [calibration.of(sentence.text, each) for each in plain]
+                confidences = [calibration.confidence(sentence.text, each) for each in plain]
                 ranked = [each._replace(confidence=value) for each, value in zip(ranked, confidences, strict=True)]
             ranked_sentences.append(
                 [_checked(each, sentence, unit.direction)._replace(without_terms=None) for each in ranked]

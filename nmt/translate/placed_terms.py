@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nmt.config import SearchConfig
-from nmt.search.api import Required, TokenHypothesis
+from nmt.search.api import Required
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import TermPlace, has_terms, with_terms
 from nmt.text.languages import has_spaces
@@ -104,13 +104,13 @@ def _placed(
         partial = {text for text in texts if may_lack and text != translation.text}
         placed.append([(text, texts[text], text not in whole) for text in texts if text in (whole or partial)])
         new += [_requiring(engine.codec, sentence, text, ()) for text, *_ in placed[-1]]
-    scored = iter(engine.score_prefixes(new, search))
+    scored, pieces = iter(engine.score_prefixes(new, search)), engine.codec.target.pieces
     return [
         [
-            _translation(engine.codec, text, next(scored), links if translation.alignment is not None else None, unmet)
-            for text, links, unmet in texts
+            Translation(text, h.score, pieces(h.tokens), h.log_probs, unmet, links if is_aligned else None)
+            for (text, links, unmet), h in zip(texts, scored, strict=False)
         ]
-        for texts, (_, translation) in zip(placed, translated, strict=True)
+        for texts, is_aligned in zip(placed, (best.alignment is not None for _, best in translated), strict=True)
     ]
 
 
@@ -138,13 +138,6 @@ def _places(
             source = range(line.count(" ", 0, term.start), line.count(" ", 0, term.stop) + 1)
             places[-1].append(TermPlace(term, source, target))
     return places
-
-
-def _translation(
-    codec: TextCodec, text: str, hypothesis: TokenHypothesis, alignment: list[AlignedWords] | None, unmet: bool
-) -> Translation:
-    pieces = codec.target.pieces(hypothesis.tokens)
-    return Translation(text, hypothesis.score, pieces, hypothesis.log_probs, unmet, alignment)
 
 
 def _without(ids: np.ndarray, spelling: Sequence[int]) -> np.ndarray:

@@ -6,12 +6,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nmt import __version__
 from nmt.checkpoint_format import read_codec, read_text_config
 from nmt.config import DirectionConfig, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
-from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError
 from nmt.files import digest_of
+from nmt.jobs.run import settings_of, shown_digest
 from nmt.memories.memory import Memory
 from nmt.model.device import device_type, precision_of
 from nmt.text.corpus import memory_files
@@ -32,7 +31,7 @@ class Setup:
         models: the checkpoints; several form an ensemble.
         runtime: a device and a precision in place of `auto`; see `placed`.
         glossary, memory: the files of the user.
-        memories: what `open_memories` returned for the files of memories.
+        memories: those in the files, which `with_memories` opens.
     """
 
     models: tuple[str, ...]
@@ -100,9 +99,10 @@ class Setup:
         """What the output depends on besides models, input and its form, by flag."""
         paths = {"--vocabulary-map": self.engine.vocabulary_map, "--glossary": self.glossary}
         files = {flag: path for flag, path in paths.items() if path is not None}
-        memories = {"--memory": [f"SHA-256 {memory.digest[:16]}…" for memory in self.memories]} if self.memories else {}
-        options = settings_of(self.search, self.runtime, self.engine, self.languages)
-        return options | {flag: _content_of(path) for flag, path in files.items()} | memories
+        memories = {"--memory": [shown_digest(memory.digest) for memory in self.memories]} if self.memories else {}
+        # The number of tokens of a batch changes the speed alone.
+        options = settings_of(self.search, self.runtime, self.engine, self.languages, without=("batch_tokens",))
+        return options | {flag: shown_digest(digest_of(path)) for flag, path in files.items()} | memories
 
 
 def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") -> RuntimeConfig:
@@ -119,16 +119,3 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
     precision: Any = precision_of(runtime) if engine == "pytorch" else runtime.precision
     device: Any = device_type(runtime)
     return replace(runtime, device=device, precision=precision)
-
-
-def settings_of(*configs: Config) -> dict[str, Any]:
-    """Returns what output depends on: the version, and options by flag."""
-    options = {name: value for config in configs for name, value in config.to_dict().items()}
-    options.pop("batch_tokens", None)  # changes the speed alone
-    if path := options.get("user_module"):
-        options["user_module"] = _content_of(path)
-    return {"version of nmt": __version__} | {flag_name(name): value for name, value in options.items()}
-
-
-def _content_of(path: str) -> str:
-    return f"SHA-256 {digest_of(path)[:16]}…"

@@ -9,6 +9,8 @@ from nmt.errors import NmtError, naming
 from nmt.jobs.source import UnitOfRow
 from nmt.jobs.stream import Place, Row
 from nmt.text.directions import Direction
+from nmt.text.icu import parse_icu
+from nmt.text.markup_reading import parse
 from nmt.text.words import is_blank
 from nmt.translate.units import Unit, UnitMaker
 
@@ -19,7 +21,7 @@ class _EarlierLines:
     def __init__(self, most: int) -> None:
         self._most, self._lines, self._last = most, list[str](), Place("", 0)
 
-    def before(self, line: str, place: Place) -> tuple[str, ...]:
+    def earlier(self, line: str, place: Place) -> tuple[str, ...]:
         if place != self._last._replace(line=self._last.line + 1):
             self._lines = []
         earlier, self._last = tuple(self._lines), place
@@ -35,15 +37,13 @@ def text_units(maker: UnitMaker, *, prefixes: bool, constraints: bool, context: 
     Args:
         context: the number of earlier lines that a line gets as its context, at most.
     """
-    from nmt.text.icu import parse_icu
-
     lines = _EarlierLines(context) if context else None
 
     def unit(row: Row, place: Place) -> Unit:
         line, name = row[0], str(place)
         with naming(name):
             phrases = tuple(filter(None, row[-1].split("\t"))) if constraints else ()
-            earlier = lines.before(line, place) if lines else ()
+            earlier = lines.earlier(line, place) if lines else ()
             unit = Unit(line, row[1] if prefixes else "", phrases, place=name, earlier=earlier)
             message = parse_icu(line) if len(row) == 1 else None
             if message:
@@ -55,7 +55,6 @@ def text_units(maker: UnitMaker, *, prefixes: bool, constraints: bool, context: 
 
 def html_units(maker: UnitMaker) -> UnitOfRow:
     """Returns what makes units of lines of HTML."""
-    from nmt.text.markup_reading import parse
 
     def unit(row: Row, place: Place) -> Unit:
         with naming(str(place)):

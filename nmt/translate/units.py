@@ -19,7 +19,7 @@ from nmt.text.languages import has_spaces
 from nmt.text.marked import MarkedText, Role, Token
 from nmt.text.markup_projection import projected
 from nmt.text.markup_reading import written
-from nmt.text.protected import Protected, ProtectedSpan, Span, masked, within
+from nmt.text.protected import Protected, ProtectedSpan, Span, masked, spans_in
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.text_config import TextConfig
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, pharaoh
@@ -42,7 +42,7 @@ class Translation(NamedTuple):
             they are empty if they were not asked for.
         unmet: whether a constraint or a term is missing.
         alignment: between words of the raw source and of `text`; None if it was not asked for.
-        origin: `model`, or `memory` or `glossary`, which have neither log P nor an alignment of words.
+        origin: `model`, or `memory` or `glossary`, which have no log P, and whose alignment is a guess.
         utility: of a translation by --mbr: its mean chrF against all that were compared, from 0 to 1. If several
             sentences or parts are joined, the mean.
         confidence: an estimate of its chrF, from 0 to 1, or the mean of several sentences; 1 if a memory has it or
@@ -63,9 +63,14 @@ class Translation(NamedTuple):
     doubts: tuple[Doubt, ...] = ()
     without_terms: "Translation | None" = None
 
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is doubtful, whatever its confidence."""
+        return [*["missing terms"] * self.unmet, *self.doubts]
+
     def is_doubtful(self, threshold: float) -> bool:
-        """Returns whether its confidence is below a threshold, there are other doubts, or it lacks terms."""
-        return bool(self.doubts) or self.unmet or (self.confidence is not None and self.confidence < threshold)
+        """Returns whether its confidence is below a threshold, or there are other reasons."""
+        return bool(self.reasons) or (self.confidence is not None and self.confidence < threshold)
 
     def fields(self) -> dict[str, Any]:
         """Returns the translation as the fields of a JSON object."""
@@ -302,7 +307,7 @@ class UnitMaker:
         for begin, end in parts:
             tags, plain = self.text.split_tags(text[begin:end])
             begin = end - len(plain)
-            protected = within(marked.protected, begin, end) if marked else tuple(self.protected.spans(plain))
+            protected = spans_in(marked.protected, begin, end) if marked else tuple(self.protected.spans(plain))
             whole = Sentence(plain, line_number, begin, tuple(tags), protected, has_elements(begin, end))
             is_whole = unit.content is None and self.cut == "unit"
             spans = [(0, len(plain))] if is_whole or not is_blank(plain) else []
@@ -314,7 +319,7 @@ class UnitMaker:
                 sentences.append(entire._replace(terms=tuple(self.terms_in(entire, direction))))
                 continue
             for start, stop in spans:
-                words, inner = within(protected, start, stop), has_elements(begin + start, begin + stop)
+                words, inner = spans_in(protected, start, stop), has_elements(begin + start, begin + stop)
                 sentence = Sentence(plain[start:stop], line_number, begin + start, whole.tags, words, inner)
                 sentences.append(sentence if self.cuts_only else self._looked_up(sentence, direction))
         return sentences

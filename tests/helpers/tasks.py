@@ -154,7 +154,7 @@ class Doubling:
             yield Batch(range(chunk.first + i, chunk.first + i + len(pair)), pair)
 
     def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, list[int]]]) -> Result:
-        in_order = sorted(done, key=lambda each: each[0].units[0])
+        in_order = sorted(done, key=lambda each: each[0].unit_numbers[0])
         return Result([number for _, numbers in in_order for number in numbers])
 
     def restored(self, record: Any) -> Any:
