@@ -52,7 +52,8 @@ def register_scorer(name: str) -> "Callable[[MakeScorer], MakeScorer]":
     """Returns a decorator that makes a scorer available as `nmt generate --scorer NAME`.
 
     The decorated function gets the text processing of a model and returns a `Scorer`, which is called at each step
-    with the ids so far, BOS first, of shape (sentences, hypotheses, positions), and the log P of the next piece,
+    with the ids so far, behind BOS or the token of the target language, of shape (sentences, hypotheses,
+    positions), and the log P of the next piece,
     of shape (sentences, hypotheses, vocabulary). It returns the log P that search uses, of the same shape.
 
     Raises:

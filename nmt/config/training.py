@@ -26,7 +26,7 @@ class RuntimeConfig(Config, panel="Hardware"):
     precision: Literal["auto", "bf16", "fp16", "fp32"] = runtime_option(
         "auto",
         "Number format of matrix products. auto is bf16 where the hardware computes it, fp16 on GPUs without bf16, "
-        "and otherwise fp32. Training always keeps its weights in fp32.",
+        "and otherwise fp32. Training keeps the weights that learn in fp32.",
     )
     user_module: str | None = runtime_option(
         None,
@@ -52,8 +52,8 @@ class PlanConfig(Config, panel="Batches"):
     )
     device_tokens: Count | None = option(
         None,
-        "Most tokens of a side in one forward pass, padding included. An update takes as many passes as it needs: "
-        "lower it if memory runs out, and updates keep their size. By default, 32768 on a GPU. On a CPU, 2^20 / "
+        "About the most tokens of a side in one forward pass, padding included. An update takes as many passes as it "
+        "needs: lower it if memory runs out, and updates keep their size. By default, 32768 on a GPU. On a CPU, 2^20 / "
         "--d-model, such as 2048 for transformer_base, which fits into caches. Less if memory is too small.",
         at_most=1_000_000,
     )

@@ -68,6 +68,14 @@ def model_config(name: str, **overrides: Any) -> ModelConfig:
 
 
 @cache
+def layers_taken(had: int, has: int) -> list[int]:
+    """Returns which of `had` layers a model of `has` layers begins with: at even distances, up to the last one.
+
+    Layers are counted from 1.
+    """
+    return [-(-had * layer // has) for layer in range(1, has + 1)]
+
+
 def weight_shapes(config: ModelConfig, vocab_size: int, source_size: int = 0) -> Mapping[str, tuple[int, ...]]:
     """Returns the shape of every weight by its name in a checkpoint.
 

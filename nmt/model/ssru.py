@@ -58,13 +58,13 @@ class SSRU(nn.Module):
         with torch.autocast(x_FD.device.type, enabled=False):
             if cache is None:
                 decay_FD = forget_FD.masked_fill(mask.first_F1, 0.0)
-                return F.relu(_Recurrence.apply(decay_FD, input_FD, mask.longest))
+                return F.relu(_Recurrence.apply(decay_FD, input_FD, mask.longest)).to(x_FD.dtype)
             (state_BWD,) = cache.own
             state_RD = state_BWD.flatten(0, 1)
             hypotheses = len(state_RD)  # rows behind them are spare
             state_RD = torch.addcmul(input_FD, forget_FD, F.pad(state_RD, (0, 0, 0, len(x_FD) - hypotheses)))
             cache.own = (state_RD[:hypotheses].view_as(state_BWD),)
-            return F.relu(state_RD)
+            return F.relu(state_RD).to(x_FD.dtype)
 
 
 class _Recurrence(torch.autograd.Function):

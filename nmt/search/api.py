@@ -13,7 +13,8 @@ from nmt.config import SearchConfig
 DONE_SHARE = 0.1
 
 
-# (BOS and the tokens so far BWT, log P of the next token BWV) -> log P of the next token that search uses, BWV.
+# (the tokens so far BWT, behind BOS or the token of a language; log P of the next token BWV) -> log P of the next
+# token that search uses, BWV.
 Scorer = Callable[[Tensor, Tensor], Tensor]
 # What a step keeps for the next one, for example of each model of an ensemble. Each cache has the method `select`
 # of `nmt.model.cache.DecoderCache` and, if sentences join the search, `join`.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt.search.api import BySentence, Constraint, Phrase, Required, SearchBatch, contains, meets
 
-# If `following` would take more steps, search does not use overlaps to fit phrases into the maximum length.
+# If `tokens_needed_after` would take more steps, search does not use overlaps to fit phrases into the maximum length.
 _MOST_STEPS = 5000
 
 
@@ -42,7 +42,7 @@ def _state(tokens: Sequence[int], phrase: Phrase) -> int:
 def _tokens_needed(tokens: Sequence[int], constraints: Sequence[Constraint]) -> int:
     """Returns the fewest tokens that meet the constraints behind `tokens`."""
     unmet = [k for k, constraint in enumerate(constraints) if not meets(tokens, constraint)]
-    unmet_set, table = sum(2**k for k in unmet), following(constraints)
+    unmet_set, table = sum(2**k for k in unmet), tokens_needed_after(constraints)
     left = {phrase: len(phrase) - _state(tokens, phrase) for k in unmet for phrase in constraints[k]}
     if table:
         return min((left[phrase] + table[phrase][unmet_set] for phrase in left), default=0)
@@ -50,7 +50,7 @@ def _tokens_needed(tokens: Sequence[int], constraints: Sequence[Constraint]) -> 
     return sum(len(constraints[k][0]) for k in unmet) + min(longer, default=0)
 
 
-def following(constraints: Sequence[Constraint]) -> dict[Phrase, list[int]]:
+def tokens_needed_after(constraints: Sequence[Constraint]) -> dict[Phrase, list[int]]:
     """Returns `table[phrase][unmet]`: the fewest tokens that meet a set of constraints directly after a phrase.
 
     Phrases may overlap, and a phrase may meet several constraints. Bit k of a set's number stands for constraint
@@ -96,7 +96,7 @@ class Constraints(BySentence):
         lengths_BA: tokens of the phrases; 0 for padding, which counts as having occurred.
         least_BA: tokens of the shortest phrase of each constraint; 0 for its other phrases.
         same_BAX: 1 where two phrases are alternatives of the same constraint, or the same phrase.
-        following_BAX: the table of `following`; 0 if there is none.
+        following_BAX: the table of `tokens_needed_after`; 0 if there is none.
         room_B: most tokens without EOS.
         states_BWA: the state of each phrase.
         ended_BW: whether a phrase has just ended.
@@ -122,7 +122,7 @@ class Constraints(BySentence):
         phrases_B = [list(chain.from_iterable(constraints)) for constraints in by_sentence]
         owners_B = [[k for k, constraint in enumerate(constraints) for _ in constraint] for constraints in by_sentence]
         same = [[[owner == other for other in owners] for owner in owners] for owners in owners_B]
-        tables = zip(map(following, by_sentence), phrases_B, strict=True)
+        tables = zip(map(tokens_needed_after, by_sentence), phrases_B, strict=True)
         rows = [[table[phrase] for phrase in phrases if table] for table, phrases in tables]
         phrases_BAO = _padded([[(*phrase, -1) for phrase in phrases] for phrases in phrases_B], -1, device)
         failures_BAO = _padded([[failures(phrase) for phrase in phrases] for phrases in phrases_B], 0, device)
@@ -134,7 +134,7 @@ class Constraints(BySentence):
 
     def needed(self) -> Tensor:
         """Returns the tokens that continue the phrases, BWA; EOS for a phrase of a met constraint."""
-        return _at(self.phrases_BAO, self.states_BWA).masked_fill(~self._open(self.states_BWA), self.batch.eos)
+        return _gathered(self.phrases_BAO, self.states_BWA).masked_fill(~self._open(self.states_BWA), self.batch.eos)
 
     def block(self, log_probs_BWV: Tensor) -> None:
         """Forbids what may not follow a phrase that has just ended, and EOS where a constraint is unmet."""
@@ -176,11 +176,11 @@ class Constraints(BySentence):
         """Returns the states after another token."""
         unmet_BCA = states_BCA < self.lengths_BA[:, None]
         while True:
-            expected_BCA = _at(self.phrases_BAO, states_BCA)
+            expected_BCA = _gathered(self.phrases_BAO, states_BCA)
             fails_BCA = unmet_BCA & (states_BCA > 0) & (expected_BCA != tokens_BC[:, :, None])
             if not fails_BCA.any():
                 return states_BCA + (expected_BCA == tokens_BC[:, :, None]).long()
-            states_BCA = torch.where(fails_BCA, _at(self.failures_BAO, states_BCA), states_BCA)
+            states_BCA = torch.where(fails_BCA, _gathered(self.failures_BAO, states_BCA), states_BCA)
 
     def _open(self, states_BCA: Tensor) -> Tensor:
         """Returns whether the constraint of each phrase is unmet, BCA."""
@@ -192,7 +192,7 @@ class Constraints(BySentence):
         open_BCA = self._open(states_BCA)
         bits_BA = (self.least_BA > 0) * 2 ** ((self.least_BA > 0).cumsum(1) - 1)
         sets_BC1 = (open_BCA * bits_BA[:, None]).sum(2, keepdim=True).clamp(0, self.following_BAX.shape[2] - 1)
-        rest_BCA = _at(self.following_BAX, sets_BC1.expand_as(states_BCA))
+        rest_BCA = _gathered(self.following_BAX, sets_BC1.expand_as(states_BCA))
         total_BCA = (self.lengths_BA[:, None] - states_BCA + rest_BCA).masked_fill(~open_BCA, _FAR)
         return total_BCA.amin(2).masked_fill(~open_BCA.any(2), 0)
 
@@ -224,7 +224,7 @@ def _padded(rows: Sequence[Sequence[Sequence[int]]], filling: int, device: torch
     return x_BXO.to(device)
 
 
-def _at(table_BAO: Tensor, states_BCA: Tensor) -> Tensor:
+def _gathered(table_BAO: Tensor, states_BCA: Tensor) -> Tensor:
     """Returns the entry of each state in its phrase's row, BCA."""
     return table_BAO.gather(2, states_BCA.transpose(1, 2)).transpose(1, 2)
 

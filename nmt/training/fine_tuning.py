@@ -12,6 +12,7 @@ from nmt.checkpoint import Checkpoint, joint_codec, load_checkpoint, load_weight
 from nmt.checkpoint_format import without_prefix
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
+from nmt.model.architectures import layers_taken
 from nmt.model.transformer import Transformer
 from nmt.text.codec import SubwordModel, TextCodec
 from nmt.text.languages import listed
@@ -68,8 +69,10 @@ def kept_layers(
         had, has = getattr(checkpoint_config, option), getattr(config, option)
         if had == has:
             continue
-        kept = [-(-had * layer // has) for layer in range(1, has + 1)]  # counted from 1
+        kept = layers_taken(had, has)
         console.info(f"of the {had} {stack} layers of {Path(path).name}, these are taken: {', '.join(map(str, kept))}")
+        if option == "decoder_layers" and checkpoint_config.guided_alignment and not config.guided_alignment:
+            console.warn("the layer that has learned alignments is not among them; the last one aligns words instead")
         layers = {
             f"{stack}.{new}.{name}": weight
             for new, old in enumerate(kept)

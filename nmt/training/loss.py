@@ -99,11 +99,11 @@ class _ChunkedNll(torch.autograd.Function):
             if grad_XD is None:
                 continue
             grad_IX = grad_IV if rows_X is None else grad_IV[:, rows_X]
-            for part_XD, grad_IV in zip(grad_XD.split(_PRODUCT_ROWS), grad_IX.split(_PRODUCT_ROWS, 1), strict=True):
+            for part_XD, part_IX in zip(grad_XD.split(_PRODUCT_ROWS), grad_IX.split(_PRODUCT_ROWS, 1), strict=True):
                 if dtype == part_XD.dtype:
-                    part_XD.addmm_(grad_IV.T, hidden_ID)
+                    part_XD.addmm_(part_IX.T, hidden_ID)
                 else:
-                    part_XD += grad_IV.T @ hidden_ID
+                    part_XD += part_IX.T @ hidden_ID
         ctx.smoothing, ctx.learns_rows = smoothing, rows_X is not None
         ctx.save_for_backward(grad_hidden_MD, grad_XD, grad_bias_V, hidden_MD if smoothing else None, labels_M)
         return total

@@ -172,7 +172,7 @@ def join_ranks(config: TrainConfig, *, saves: bool) -> Iterator[Rank]:
     stopping = "stopping as soon as the state is saved" if saves else "stopping; nothing is saved"
     signals = StopSignals(lambda: console.info(f"{stopping}; a second signal stops at once"))
     if not is_rank():
-        if config.reduce_precision != "fp32":
+        if config.reduce_precision != "fp32" and config.gpus == 1:  # --hours measures in one process first
             console.warn("--reduce-precision has no effect with one process; leave it out")
         with signals as stop:
             yield Rank(World(), set_up(config), stop)

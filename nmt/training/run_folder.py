@@ -17,14 +17,20 @@ from nmt.config import ModelConfig, TrainConfig, flag_name
 from nmt.errors import DamagedError, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.locks import LOCK, locked
-from nmt.model.architectures import model_config
+from nmt.model.architectures import layers_taken, model_config
 from nmt.training.records import CONFIG, METRICS, MetricsFile
 
 
 def architecture(config: TrainConfig, overrides: Mapping[str, Any] | None = None) -> ModelConfig:
     """Returns the architecture of --arch, or of the checkpoint of --init-from, with other values of some options."""
-    base = model_config(config.arch) if config.arch else read_model_config(str(config.init_from))
-    return base.overridden(overrides or {})
+    if config.arch:
+        return model_config(config.arch).overridden(overrides or {})
+    base, changed = read_model_config(str(config.init_from)), dict(overrides or {})
+    if base.guided_alignment:  # the layer has another number in a student, or is left out
+        taken = layers_taken(base.decoder_layers, changed.get("decoder_layers", base.decoder_layers))
+        places = {layer: place for place, layer in enumerate(taken, 1)}
+        changed.setdefault("guided_alignment", places.get(base.guided_alignment))
+    return base.overridden(changed)
 
 
 def options_of(

@@ -70,7 +70,7 @@ def test_packed_batches_give_the_same_loss_and_gradient_as_padded_batches(traine
         if packs and compiled:
             compile_layers(module.model)
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss, _ = module(first_batch(trained, packs=packs).to(torch.device("cuda")))
+            loss, _ = module(moved(first_batch(trained, packs=packs), torch.device("cuda")))
         found.append((loss.detach(), torch.autograd.grad(loss, module.model.target_embedding.weight)[0]))
     (padded_loss, padded_gradient), (loss, gradient) = found
     torch.testing.assert_close(loss, padded_loss, rtol=0.01, atol=0)

@@ -73,6 +73,12 @@ def test_lines_that_join_a_running_search_get_what_they_get_alone(tmp_path: Path
         assert joined[key][0].log_probs == pytest.approx(alone[0].log_probs, rel=1e-5)
 
 
+def test_the_outputs_of_weights_with_16_bits_have_16_bits() -> None:
+    """A GPU translates with such weights, and the next layer needs inputs of their type."""
+    layout, unit = packed([3, 2]), SSRU(6).bfloat16()
+    assert unit(torch.randn(5, 6, dtype=torch.bfloat16), None, Beginnings.of(layout)).dtype == torch.bfloat16
+
+
 def test_a_training_resumes_bit_by_bit(trained: Path, tmp_path: Path) -> None:
     def train_until(folder: Path, stop: int) -> None:
         run("train", trained / "data", "--save-dir", folder, *TINY, f"--max-updates={stop}", "--save-updates=2")

@@ -9,6 +9,7 @@ import torch
 from commands import LANGS, SMALL, TRAIN, failed, numbers, run, train
 from conftest import invented_pairs, token_arrays
 
+from nmt.checkpoint_format import read_model_config
 from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.data.loader import make_micro_batch
 from nmt.model.architectures import model_config
@@ -115,6 +116,18 @@ def test_the_head_of_the_given_layer_learns_the_alignments(aligned: Path) -> Non
             assert sorted(word for _, word in numbers(links)) == list(range(len(text.split())))
     assert min(right["guided"], right["ssru"]) > 0.45
     assert right["other"] < 0.25
+
+
+@pytest.mark.parametrize("layer, expected", [(2, 1), (4, 2), (3, None)])
+def test_a_student_has_the_guided_layer_of_its_teacher_or_none(
+    aligned: Path, tmp_path: Path, layer: int, expected: int | None
+) -> None:
+    deep = f"--guided-alignment={layer}", "--decoder-layers=4", "--norm=pre", "--max-updates=1"
+    train(aligned / "data", tmp_path / "teacher", "--valid-metric=nll", *deep)
+    command = "train", aligned / "data", f"--init-from={tmp_path}/teacher/best.safetensors", "--decoder-layers=2"
+    said = run(*command, f"--save-dir={tmp_path}/student", "--max-updates=1", "--valid-metric=nll").stderr
+    assert read_model_config(str(tmp_path / "student" / "best.safetensors")).guided_alignment == expected
+    assert ("the layer that has learned alignments is not among them" in said) == (expected is None)
 
 
 @pytest.mark.parametrize("text, message", [
