@@ -31,6 +31,15 @@ _SUFFIXES = {
 }
 _READERS = {suffix: module for module, suffixes in _SUFFIXES.items() for suffix in suffixes}
 FORMATS = tuple(_READERS)
+_LIKE_DOCX = ("doc", "odt", "rtf")  # formats that programs can save as DOCX
+# Front matter begins with a name, a comment or a bracket. A line `---` before other text is a rule. Without such
+# lines, it begins with one of the usual names, and has only names and indented lines.
+FRONT_MATTER = re.compile(
+    r"(---|\+\+\+)[ \t]*\n(?=[ \t]*(?:#|\[|\{|[^\s#:=][^:=\n]*[:=]|\n*\1))(?:.*\n)*?(?:\1|(?<=\n)\.{3})[ \t]*(?:\n|\Z)"
+    r"|(?i:authors?|category|date|layout|slug|summary|tags|template|title):[ \t].*\n"
+    r"(?:[\w -]+:(?:[ \t].*)?\n|[ \t]+\S.*\n)*(?=[ \t]*\n)"
+    r"|\{[ \t]*\n[ \t]+\"(?:.*\n)*?\}[ \t]*(?:\n|\Z)|%[ \t]+\S.*\n(?:%.*\n|[ \t]+\S.*\n)*"
+)
 BILINGUAL = (*_SUFFIXES["po"], *_SUFFIXES["xliff"])  # formats of files that have the translations, too
 
 
@@ -57,7 +66,7 @@ class Document:
             passages = f"{counted(len(self.unreached), 'passage')} from line {min(self.unreached):,} {stay}"
             left.append(f"{passages}, because {self.obstacle}")
         if data.strip() and not left and not any(unit.sentences for unit in self.passages):
-            advice = "if the file has text, check its encoding and whether its name fits it"
+            advice = "if the file has text, check its encoding, its name, and what its markup keeps (translate, lang)"
             left.append(f"no text was recognised; {advice}")
         return ", ".join(left)
 
@@ -86,8 +95,11 @@ def format_of(name: str) -> str:
     """Returns the format of a file. Raises NmtError if no format has this name."""
     if suffix_of(name) == "pdf":
         raise NmtError(f"{name} is a PDF, whose text has no order; take the document it is from, or convert it")
+    if suffix_of(name) in _LIKE_DOCX:
+        raise NmtError(f"{name} has a format that is not supported; save it as .docx")
     if suffix_of(name) not in FORMATS:
-        raise NmtError(f"{name} has no known format; name the file *.{', *.'.join(FORMATS)}, or give --format")
+        formats = f"only *.{', *.'.join(FORMATS)}"
+        raise NmtError(f"{name} has no known format, {formats}; give --format if the file has one of these")
     return suffix_of(name)
 
 

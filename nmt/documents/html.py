@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nmt.documents.content import passage, plain
-from nmt.documents.document import Document, ReadOptions, decoded, encoded, marked_encoding
+from nmt.documents.document import FRONT_MATTER, Document, ReadOptions, decoded, encoded, marked_encoding
 from nmt.text.languages import is_right_to_left
 from nmt.text.marked import Token
 from nmt.text.markup_reading import parse, with_attributes, written
@@ -33,7 +33,10 @@ def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the page in a file."""
     encoding = _encoding_of_page(data)
     mark = "\ufeff" * encoding.startswith("utf-16-")
-    page = decoded(data if encoding == "utf-8" else data.decode(encoding).encode(), options)
+    file = decoded(data if encoding == "utf-8" else data.decode(encoding).encode(), options)
+    front = FRONT_MATTER.match(file) if file.startswith("---") else None
+    matter = front[0] if front else ""
+    page = file[len(matter) :]
     target_lang = options.target_lang.replace("_", "-")
     page_unit = Unit(page, content=parse(page, "html", options.protected, options.source_lang))
     values: dict[str, None] = {}
@@ -61,7 +64,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
                 new |= {"dir": "rtl" if is_rtl else "ltr"} if direction or element == "html" else {}
             return new
 
-        text = written(_with_marks(with_attributes(body, changed)))
+        text = matter + written(_with_marks(with_attributes(body, changed)))
         if encoding == "utf-8":
             return encoded(text, data)
         if encoding == "ascii" and not text.isascii() and not text.startswith("<?xml"):
@@ -74,7 +77,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     start = page.rfind("<!--")
     rest = page[start:] if start >= 0 else ""
     is_open = not re.search("--!?>|</script", rest) and has_letters(re.sub("<[^<>]*>", "", rest[4:]))
-    unreached = [page.count("\n", 0, start) + 1] * is_open
+    unreached = [f"{matter}{page[:start]}".count("\n") + 1] * is_open
     passages = [page_unit, *(passage([Token("text", value)], options.protected) for value in values)]
     obstacle = "a comment that begins there has no end; end it"
     return Document(passages, write, unreached=unreached, obstacle=obstacle)

@@ -19,27 +19,23 @@ from urllib.parse import unquote
 import regex
 
 from nmt.documents.content import Content, ordered, paired, passage, plain
-from nmt.documents.document import Document, ReadOptions, decoded, encoded, lines_of, spliced
+from nmt.documents.document import FRONT_MATTER, Document, ReadOptions, decoded, encoded, lines_of, spliced
 from nmt.documents.markdown_reading import ELEMENT, JSX, SPECIAL, WITH_ATTRIBUTES, MarkdownReader, seen_attributes
 from nmt.text.marked import Token, merged
 from nmt.text.markup_reading import parse_scanned, scanned, written
 from nmt.text.words import has_letters
 from nmt.translate.units import Unit
 
-# Front matter begins with a name, a comment or a bracket. A line `---` before other text is a rule.
-_FRONT_MATTER = re.compile(
-    r"(---|\+\+\+)[ \t]*\n(?=[ \t]*(?:#|\[|\{|[^\s#:=][^:=\n]*[:=]|\n*\1))(?:.*\n)*?\1[ \t]*(?:\n|\Z)"
-)
 # A value that needs no knowledge of YAML or TOML to be read: on one line, or on indented lines below it. Options
 # of directives and of cells of code are such values, too, behind `:` or `#|`.
 _VALUE = re.compile(
-    r"""^(?P<begin>[ \t>]*(?:(?:\#|//|%%|--)\|[ \t]*|:)?)(?P<name>[\w.-]+)[ \t]*[:=][ \t]+"""
-    r"""(?:(?P<quoted>"(?:[^"\\\n]|\\.)*"|'(?:[^'\n]|'')*')[ \t]*$|(?P<block>[>|][+-]?[ \t]*\n)?"""
-    r"""(?P<lines>(?(block)(?P=begin)[ \t]+\S.*|[^\s"'>|&*!%@`\#,\[\]{}?:-](?:(?!: | \#).)*$)"""
+    r"""^(?P<begin>[ \t>]*(?:(?:\#|//|%%|--)\|[ \t]*|:)?)(?P<name>[\w.-]+)(?:[ \t]*[:=][ \t]+|(?P<toml>=))"""
+    r"""(?:(?P<quoted>"(?:[^"\\\n]|\\.)*"|'(?:[^'\n]|'')*')[ \t]*(?:\#.*)?$|(?P<block>[>|]\d?[+-]?\d?[ \t]*\n)?"""
+    r"""(?P<lines>(?(block)(?P=begin)[ \t]+\S.*|[^\s"'>|&*!%@`\#,\[\]{}?:-](?:(?!: | \#).)*(?=$|[ \t]\#))"""
     r"""(?:\n(?:(?P=begin)[ \t]+(?(block).+|\S(?:(?!: | \#).)*$)|(?(block)[ \t]*$|(?!))))*))""",
     re.MULTILINE,
 )
-_FRONT_NAMES = re.compile("title|description")
+_FRONT_NAMES = re.compile("title|description", re.IGNORECASE)
 _OPTION = re.compile(r"[ \t>]*(?:(?:#|//|%%|--)\||:[\w-]+:)")
 _OPTION_NAMES = re.compile(r"\W*(?:title|alt|caption|(?:fig|tbl|lst)[.-](?:alt|cap))")
 _IMPORT = re.compile(r"\s*import[ \t]+(?:[\w{*].*\sfrom[ \t]+)?['\"]")  # begins MDX in a file of another name
@@ -50,6 +46,8 @@ _IN_HTML = (
     r"""`[^`\n]+`|!?\[(?=[^\[\]\n<]*\][(\[])"""
     r"""|\](?:\([^()\s]*(?: "[^"\n]*")?\)|\[[^\[\]\n]+\])(?:\{[^{}\n]*\})?"""
 )
+# How slides of Marp use an image, in place of an alternative text
+_KEYWORDS = re.compile(r"bg(?:\s|$)|(?:w|h|width|height):")
 _TASK = re.compile(r"\[[ xX]\]\s+|")
 # The beginning of a line that is a block of its own, up to the place where a backslash prevents that.
 _BLOCK = re.compile(r"\d{1,9}(?=[.)](?:\s|$))|(?=(?:[-+*]|#{1,6})(?:\s|$)|>|(?:=+|-+)\s*$)")
@@ -62,7 +60,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     text = decoded(data, options)
     lines, starts = lines_of(text)
     source = "\n".join(line for line, _ in lines)
-    front = _FRONT_MATTER.match(source)
+    front = FRONT_MATTER.match(source)
     matter = front[0] if front else ""
     reader = MarkdownReader(options.protected, options.form == "mdx" or bool(_IMPORT.match(source, len(matter))))
     all_blocks = list(_blocks(reader, source, matter))
@@ -110,6 +108,7 @@ def _values(reader: MarkdownReader, text: str, first: int, names: re.Pattern[str
         for paragraph in re.finditer(r"(?:.*\S.*\n?)+", value[group]):
             rows = [row.removeprefix(value["begin"]).strip() for row in paragraph[0].rstrip("\n").split("\n")]
             is_text = has_letters(" ".join(rows)) and not _NO_TEXT.fullmatch(rows[0])
+            is_text &= not value["toml"] or names is _FRONT_NAMES  # elsewhere, it is an attribute
             if is_text and names.fullmatch(value["begin"] + value["name"]):
                 row = text.count("\n", 0, value.start(group) + paragraph.start())
                 yield _Block(reader, rows, first + row, "scalar" if value["block"] else "value", {})
@@ -124,7 +123,7 @@ def _texts_of_mark(reader: MarkdownReader, lines: list[str], first: int, is_fenc
     for (start, _), raw in seen_attributes(text).items():
         row, column = first + text.count("\n", 0, start), start - text.rfind("\n", 0, start) - 1
         yield _Block(reader, raw.split("\n"), row, "attribute", {row: column})
-    if is_fence or "::" in lines[0]:
+    if is_fence or "::" in lines[0] or re.match("[ \t>]*(?:```|~~~)", lines[0]):
         yield from _values(reader, text, first, _OPTION_NAMES)
 
 
@@ -308,7 +307,7 @@ class _Content:
         tokens: list[Token] = []
         for piece in reader.pieces(source[len(self._task) :]):
             texts: dict[tuple[int, int], _Content | _Value] = {}
-            if piece.kind == "image" and piece.shown:
+            if piece.kind == "image" and piece.shown and not _KEYWORDS.match(piece.shown):
                 texts[2, 2 + len(piece.shown)] = _Content(reader, piece.shown)
             if piece.kind != "text" and (markup := WITH_ATTRIBUTES.search(piece.whole)):
                 seen = seen_attributes(piece.whole, markup.start())

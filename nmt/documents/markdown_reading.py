@@ -60,9 +60,18 @@ _MARK = re.compile(
     r"|/{3,}(?:[ \t]*(?:html\b.*|[\w-]+(?:[ \t]*\|[ \t]*(?P<c>.*))?))?|\*\[[^\]]+\]:[ \t]*(?P<d>.*)"
     r"|(?P<indents>(?:!{3}|\?{3}\+?)[ \t]+[\w -]*?(?:[ \t]\"(?P<e>.*)\")?|={3}[!+]?[ \t]+\"(?P<f>.*)\")[ \t]*"
     r"|(?:\{::?[^{}]*\}|\{%(?:(?!%\}).)*%\}|\{\{[<%](?:(?!\}\}).)*\}\}|\[\[?_?(?i:toc)_?\]?\]|-+8<-+.*)[ \t]*"
+    r"|\{\*[^{}\n]+\*\}[ \t]*"
     # Slots of Nuxt, targets and breaks of MyST, snippets of VitePress, fragments of JSX, and tabs of VuePress
     r"|#[a-z][\w-]*[ \t]*|\([\w:.-]+\)=[ \t]*|\+{3}(?:[ \t].*)?|<<<[ \t]*\S.*|</?>[ \t]*|@tab(?::\w+)?[ \t]+(?P<g>.*)"
 )
+# Fences of MyST and of mdBook around text and not around code, and their titles
+_DIRECTIVE = re.compile(
+    r"(?P<fence>`{3,}|~{3,})[ \t]*(?:\{(?P<name>admonition|attention|card|caution|danger|deprecated|dropdown|epigraph"
+    r"|error|figure|grid|grid-item-card|hint|important|list-table|margin|note|seealso|sidebar|tab-(?:item|set)|table|tip|topic"
+    r"|version(?:added|changed)|warning)\}[ \t]*(?P<title>[^`\n]*)|admonish\b[^`\"\n]*(?:\"(?P<title>[^`\"\n]*)\".*)?)"
+)
+# A line whose HTML has Markdown below it
+_OUTER = re.compile(r"""<[a-z][^<>]*\smarkdown(?:=(?:"(?!0)\w*"|'(?!0)\w*'|(?!0)\w+))?(?:\s[^<>]*)?>[ \t]*""")
 _OPTION = re.compile(r"[ \t]*:[\w-]+:(?!\S)")  # of a directive of MyST, directly below its mark
 # Several lines that stay: math, comments and code of MDX, and marks, which may have attributes that readers see.
 # None reaches over another beginning, so that the time is linear.
@@ -274,6 +283,11 @@ def _parser(is_mdx: bool) -> "MarkdownIt":
             return False
         tokens, end = len(state.tokens), state.line
         is_element = not silent and ELEMENT.match(state.tokens[-1].content)
+        opening = _line(state, line)
+        if is_element and (_OUTER.fullmatch(opening) or (is_mdx and re.fullmatch(rf"<[a-z]\w*{JSX}>[ \t]*", opening))):
+            state.tokens[-1].map, state.tokens[-1].content = [line, line + 1], f"{opening}\n"
+            state.line = line + 1
+            return True
         for row in range(line + 1, end if is_element else 0):
             is_fence = at_any_indent(fence, state, row, last, False)
             last_line = state.src[state.bMarks[state.line - 1] : state.eMarks[state.line - 1]].strip("> \t")
@@ -294,6 +308,7 @@ def _parser(is_mdx: bool) -> "MarkdownIt":
     inside: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     parser.block.ruler.before("table", "mark", _mark, inside)
     parser.block.ruler.before("table", "item", _item, inside)
+    parser.block.ruler.before("fence", "directive", _directive, inside)
     parser.block.ruler.at("html_block", html, {"alt": ["paragraph", "reference", "blockquote"]})
     tokenize = parser.block.tokenize
     parser.block.tokenize = blocks  # type: ignore[method-assign,assignment] # rules call it for what is nested
@@ -324,10 +339,7 @@ def _mark(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
         while state.line < last and state.bMarks[state.line] < region.end():
             state.line += 1
     elif mark:
-        begin, stop = max(map(mark.span, "abcdefg"))
-        inline = state.push("inline", "", 0)
-        inline.content, inline.map, inline.children = text[begin:stop].strip(), [line, line + 1], []
-        inline.meta["column"] = start + begin - state.src.rfind("\n", 0, start) - 1
+        _push_title(state, line, *max(map(mark.span, "abcdefg")))
         end = state.eMarks[last - 1] if text.startswith(":::") else 0
         while _OPTION.match(state.src, state.bMarks[state.line], end):
             state.line += 1
@@ -335,6 +347,38 @@ def _mark(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
     if mark and mark["indents"]:
         _read_indented(state, line + 1, last, state.sCount[line] + 4)
     return True
+
+
+def _directive(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
+    """Reads a fence around text: its title, its options, and the blocks in it."""
+    opening = None if state.is_code_block(line) else _DIRECTIVE.fullmatch(_line(state, line))
+    if not opening or silent:
+        return bool(opening)
+    closing = re.compile(rf"{opening['fence'][0]}{{{len(opening['fence'])},}}[ \t]*")
+    end = next((row for row in range(line + 1, last) if closing.fullmatch(_line(state, row))), last)
+    token, first = state.push("mark", "", 0), line + 1
+    if opening["title"] and opening["name"] != "figure":  # whose argument is a path
+        _push_title(state, line, *opening.span("title"))
+    while first < end and _OPTION.match(state.src, state.bMarks[first], state.eMarks[first]):
+        first += 1
+    token.map = [line, first]
+    outer, state.lineMax = state.lineMax, end  # rules read up to there
+    state.level += 1  # which has a limit
+    state.md.block.tokenize(state, first, end)
+    state.lineMax, state.line = outer, min(end + 1, last)
+    state.level -= 1
+    return True
+
+
+def _line(state: "StateBlock", line: int) -> str:
+    return state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]]
+
+
+def _push_title(state: "StateBlock", line: int, begin: int, stop: int) -> None:
+    """Adds the title that lies in a part of a mark's line, without what the line is indented by."""
+    inline, start = state.push("inline", "", 0), state.bMarks[line] + state.tShift[line]
+    inline.content, inline.map, inline.children = _line(state, line)[begin:stop].strip(), [line, line + 1], []
+    inline.meta["column"] = start + begin - state.src.rfind("\n", 0, start) - 1
 
 
 def _item(state: "StateBlock", line: int, last: int, silent: bool) -> bool:

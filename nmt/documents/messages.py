@@ -35,10 +35,16 @@ _OTHERS = (
     r"|(?P<line>(?<![ \t\r])[ \t\r]*\n\s*)|(?P<spaces>[ ]{2,})"
     r"|(?P<reference>&(?:[a-zA-Z]\w*|\#\d+|\#[xX][\da-fA-F]+);)"
     # The forms of plurals stand between bars, and may stand behind the numbers that they are for.
-    r"|(?P<bar>(?<![\s|])[ ]?\|[ ]?(?![\s|]))|[\[\]](?:-Inf|\d+),\s*(?:Inf|\d+|\*)[\[\]]"
-    r"|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`)"
+    r"|(?P<bar>(?<![\s|])[ ]?(?!(?<!\w)\|[A-Za-z][\w.-]*\|(?!\w))\|[ ]?(?![\s|]))"
+    r"|[\[\]](?:-Inf|\d+),\s*(?:Inf|\d+|\*)[\[\]]"
+    # Code of RST, Markdown and POD, addresses of links, substitutions, citations, and names of Drupal and LibreOffice
+    r"|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`|`[^`'\n<]+`(?!_)|(?<=\])\((?:[^()\s]+|inflect: true)\)"
+    r"|(?<![\w|])\|[A-Za-z][\w.-]*\|(?![\w|])|\[[\w.-]+\]_(?!\w)"
+    r"|(?<![\w%])(?<!\d )%(?:[a-z_]{3,}|[A-Z]{3,})(?!\w)|(?<!\S)![a-z_]{2,}(?!\w)|\$\[\w+\])"
     "|(?P<hidden><!--(?:[^<>-]|-(?!->))*+-->|[\0-\t\x0b-\x1f\x7f\ufffe\uffff])"
 )
+# Marks of POD, which text with tags does not have
+_POD = r"(?P<pod>(?<!\w)[BINS]<)(?=[^<>\n]+>)|(?<!\w)[CEFLXZ]<[^<>\n]+>"
 _MARKUP = "<\ufffc"  # what stands for markup in a text
 # Names of elements that programs also give to inline elements of their own are left out.
 _BLOCKS = BLOCKS - {"body", "br", "link", "menu", "search", "title"}
@@ -136,6 +142,11 @@ def with_leaves(
         kept = _kept(raw) if kind == "leaf" else Token("leaf", role="end", key=DIVIDING)
         leaves += [(start, start + len(raw), kept)] if kind != "text" else []
         start += len(raw)
+    if not re.search("</|/>|<br>", text):
+        for match in re.finditer(_POD, text):
+            leaves.append((*match.span(), Token("leaf", role="open", key="pod") if match["pod"] else _kept(match[0])))
+            end = text.index(">", match.start())
+            leaves += [(end, end + 1, Token("leaf", role="close", key="pod"))] * bool(match["pod"])
     matches = re.finditer("|".join([_OTHERS, *patterns]), text)
     leaves += [(*match.span(), _leaf(match)) for match in matches if has_forms or not match["bar"]]
     leaves += [(start, stop, _kept(text[start:stop])) for start, stop, _ in options.protected.spans(text)]

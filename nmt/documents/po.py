@@ -87,6 +87,11 @@ def read(data: bytes, options: ReadOptions) -> Document:
         raise NmtError(f"{options.name} has no messages; is it a PO file?")
     header, fields = _header(messages)
     messages = [message for message in messages if message.fields["msgid"].text]
+    named = fields.get("Language", "")
+    is_other = bool(named) and base_language(named) != base_language(options.target_lang)
+    if is_other and not options.all and any(all(form.text for form in m.forms.values()) for m in messages):
+        problem = f"{options.name} has translations into {named:.40}, not {options.target_lang}"
+        raise NmtError(f"{problem}; give the file of this language, or --all to replace them")
     unfinished = [m for m in messages if options.all or not all(form.text for form in m.forms.values())]
     has_plurals = any("msgid_plural" in message.fields for message in messages)
     new_fields = _new_fields(fields, options.target_lang, has_plurals=has_plurals)

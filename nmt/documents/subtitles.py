@@ -74,6 +74,8 @@ _SIGN = re.compile("[-–—♪:：(（［【[]|>>|&gt;|<v")  # without one of t
 _START = re.compile(r"\A(?:\s|\{\\[^{}]*\}|♪)*")
 _AT_END = "♪" + "".join(character for character in map(chr, range(0x3001)) if character.isspace())
 _END_TAG = re.compile(r"</([a-zA-Z]\w*)>\Z")
+# What players read: the part of an image that is a thumbnail, and data
+_DATA = re.compile(r"\S+#xywh=\S+|\S+\.(?:gif|jpe?g|png|webp)|\{\s*\".*\}", re.DOTALL | re.IGNORECASE)
 _LINE_BREAKS = re.compile(r"[ \t\r\n]+")
 
 
@@ -188,6 +190,8 @@ def _texts(file: str, cues: Sequence[Sequence[tuple[int, int]]], tag: re.Pattern
 
 def _of_speakers(raw: str, offset: int, tag: re.Pattern[str]) -> Iterator[_Text]:
     """Yields the texts in a part of a cue that have letters."""
+    if _DATA.fullmatch(raw.strip()):
+        return
     spans, start, begins, has_dash = list[tuple[int, int, bool, bool]](), 0, False, False
     for mark in _MARK.finditer(raw) if _SIGN.search(raw) else ():
         if mark["dash"] and not has_dash:  # it is no speaker's

@@ -50,6 +50,7 @@ _MARKUP = re.compile(
     r"""<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|</[^>]*>|<(?:[^<>"']|"[^"]*"|'[^']*')*+>""", re.DOTALL
 )
 _NEW = ("new", "needs-translation")
+_DONE = "translated already"
 
 
 class _Place(NamedTuple):
@@ -120,7 +121,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
         raise NmtError(f"{options.name} has {other:.100}, not XLIFF 1 or 2; convert it to XLIFF 1.2 or 2.0")
     skipped, slots, unreached = Counter[str](), list[Slot](), list[int]()
     is_2 = version.startswith("2.")
-    for unit in file.root.iter("{*}segment" if is_2 else "{*}trans-unit"):
+    units = "{*}segment" if is_2 else "{*}trans-unit"
+    for unit in file.root.iter(units):
         if reason := _reason_to_keep(unit, translate_all=options.all):
             skipped[reason] += 1
             continue
@@ -129,7 +131,10 @@ def read(data: bytes, options: ReadOptions) -> Document:
         unreached += [sub.sourceline for sub in subs if has_letters("".join(sub.itertext()))]
         holder = file.root if is_2 else next(unit.iterancestors("{*}file"), file.root)
         name = "trgLang" if is_2 else "target-language"
-        if base_language(holder.get(name, "")) != base_language(options.target_lang):
+        if base_language(named := holder.get(name, "")) != base_language(options.target_lang):
+            if named and any(_reason_to_keep(each, translate_all=options.all) == _DONE for each in holder.iter(units)):
+                problem = f"{options.name} has translations into {named:.40}, not {options.target_lang}"
+                raise NmtError(f"{problem}; give the file of this language, or --all to replace them")
             file.set(holder, {name: options.target_lang.replace("_", "-")})
     obstacle = "text in the element sub stands in code; translate it by hand"
     return replace(document_of(slots, file.changed, skipped), unreached=unreached, obstacle=obstacle)
@@ -145,7 +150,7 @@ def _reason_to_keep(unit: Element, *, translate_all: bool) -> str | None:
         return None
     is_new = unit.get("state") == "initial" or (target is not None and target.get("state") in _NEW)
     is_new |= any(map(_is_empty, _segments(target)))
-    return None if is_new and unit.get("approved") != "yes" else "translated already"
+    return None if is_new and unit.get("approved") != "yes" else _DONE
 
 
 def _segments(target: Element) -> list[Element]:

@@ -40,7 +40,8 @@ def _names(names: str) -> frozenset[str]:
 
 
 _VOID = _names("area base br col embed hr img input link meta param source track wbr")
-_UNTRANSLATED = _names("code kbd math pre samp script style svg var")
+_UNTRANSLATED = _names("code kbd math pre rp rt samp script style svg var")
+_WORDLESS = _names("rp rt svg")  # what is in them is no word of the sentence around them
 # Classes of elements that are not translated: by choice, formulas of KaTeX, MathJax and pandoc, and names of icons.
 _KEPT_CLASS = re.compile("(notranslate|katex|math|mathjax)$|material-(icons|symbols)")
 # Elements whose content is text without markup, which is not translated.
@@ -303,7 +304,8 @@ def _markup(match: re.Match[str], lang: str, kept: Container[str], *, is_html: b
     kept_by = {} if says is None and name not in kept else {"translate": says or name in kept, "name": False}
     kept_by |= {"name": True} if says is None and is_html and name in _UNTRANSLATED else {}
     language = values.get("lang") or values.get("xml:lang")
-    if lang and language and name not in ("html", "body"):  # which often name a wrong language
+    is_code = re.fullmatch(r"[a-zA-Z]+(?:[_-]\w+)*", language or "")  # and not one of a template
+    if lang and language and is_code and name not in ("html", "body"):  # which often name a wrong language
         kept_by["lang"] = base_language(language) != base_language(lang)
     is_empty = match["empty"] or (is_html and name in _VOID)
     return Token("leaf" if is_empty else "start", item=raw, name=name, kept_by=kept_by)
@@ -332,7 +334,7 @@ def _nested(scanned: list[Token], *, is_html: bool) -> list[Token]:
                         tokens[i : i + 1] = left, leaf, right
             elif opening.is_kept or (has_end and start == len(tokens) - 2):
                 whole = "".join(token.raw for token in tokens[start:])
-                words = "" if opening.name == "svg" else "".join(token.text for token in tokens[start:])
+                words = "" if opening.name in _WORDLESS else "".join(token.text for token in tokens[start:])
                 tokens[start:] = [opening._replace(kind="leaf", item=whole, text=one_line(words), role="hidden")]
             elif not has_end:
                 tokens[start] = opening._replace(kind="leaf", role="hidden")

@@ -19,7 +19,7 @@ class Kind(NamedTuple):
 
 
 # Every text with a protected word has one of these, so a new kind may need another one.
-SIGNS = r"[@/\\{<\[$%#&:_\u20e3\u203c-\u3299\ufe0f\U0001f000-\U0001ffff]|[wW]{3}\."
+SIGNS = r"[*@/\\{<\[$%#&:_\u20e3\u203c-\u3299\ufe0f\U0001f000-\U0001ffff]|[wW]{3}\."
 
 # The rest of an address. Brackets belong to it in pairs, and punctuation only if more follows.
 _REST = r"""
@@ -67,8 +67,8 @@ KINDS = (
         "⟦C:\\Users\\new⟧ and '⟦C:\\My files⟧'",
     )),
     Kind("placeholder", r"""
-        \{{2,4}(?:(?!\}\}).){1,200}+\}{2,4}|'\{[^{}'\n]*\}'|[$#%]?\{\s*+[^{}\s]*+\s*+\}
-        |\{%.{0,200}?%\}|\{[#].{0,200}?[#]\}|[$#]\{[^{}\n]{1,200}+\}
+        \{{2,4}(?!(?:PLURAL|GENDER):)(?:(?!\}\}).){1,2000}+\}{2,4}|'\{[^{}'\n]*\}'|[$#%]?\{\s*+(?!(?:PLURAL|GENDER):)[^{}\s]*+\s*+\}
+        |\{%(?:(?!%\}).){0,2000}+%\}|\{[#].{0,200}?[#]\}|[$#]\{[^{}\n]{1,200}+\}
         |\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}""", (
         "⟦%{user}⟧ ⟦#{user}⟧ ⟦${user}⟧ ⟦{user}⟧ ⟦{ user }⟧ ⟦{0:.2f}⟧ ⟦{user.name!r}⟧ It''s a ⟦'{name}'⟧ of ⟦{n}⟧",
         "⟦{{ user }}⟧ ⟦{{{raw}}}⟧ ⟦{{{{x}}}}⟧ ⟦{% if x < 3 %}⟧yes⟦{% endif %}⟧ ⟦${a ? 'x' : 'y'}⟧ ⟦#{a.b 'x y'}⟧",
@@ -79,6 +79,19 @@ KINDS = (
         # neither money, such as $million, nor the beginning of a formula
         |(?<![\w$])\$(?![bmt]r?(?:illio)?n\b)[a-z_]\w++(?![^\n$]*[^\s$]\$(?!\w)|\$)""", (
         "⟦$t(a.b)⟧ ⟦$NAME$⟧ ⟦$name⟧, ⟦$a_b⟧; $million $US $5bn $x + $ab + c$; $5 and 5 $US for £3",
+    )),
+    # Forms of MediaWiki around their text
+    Kind("placeholder", r"""
+        \{\{(?:PLURAL|GENDER):[^|{}]{0,99}\||(?<=\{\{(?:PLURAL|GENDER):[^{}]{0,400})(?:\||\}\})""", (
+        "⟦{{PLURAL:$1|⟧Email⟦|⟧Emails⟦}}⟧ of ⟦{{GENDER:$2|⟧him⟦|⟧her⟦}}⟧; a | b }}",
+    )),
+    # Tags of Mailchimp, and statements of Angular and Blade
+    Kind("placeholder", r"""
+        \*\|[A-Z][^|*\n]{0,99}\|\*|\{!!.{0,200}?!!\}
+        |@(?:if|else\sif|elseif|for|foreach|forelse|switch|case|defer|unless|isset)\s?
+         \((?:[^()]|\([^()]*\)){0,400}+\)""", (
+        "Hi ⟦*|FNAME|*⟧, ⟦*|IF:VIP|*⟧free⟦*|END:IF|*⟧; ⟦{!! $a->b !!}⟧ ⟦@if (user.isIn())⟧ { yes it is } 3 * 4",
+        "⟦@foreach($a as $b)⟧",
     )),
     Kind("placeholder", r"""@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)""", ("⟦@:key⟧ ⟦@:(a.b)⟧",)),
     Kind("placeholder", r"""%(?:\d+\$)?[#]@\w+@""", ("Delete ⟦%#@files@⟧ and ⟦%1$#@dirs@⟧",)),

@@ -163,7 +163,7 @@ here */}
     "    ‹Second paragraph.›\n",
     "YAML": "---\ntitle: ‹My title›\ndescription: \"‹Some› \\\"‹text›\\\"\"\nother: stays\nx:\n"
     "  title: stays\n---\n‹Text›\n",
-    "YAML that stays": "---\ntitle: a 'x' # comment\ndescription: >\n---\n\n---\n"
+    "YAML that stays": "---\ntitle: ‹a 'x'› # comment\ndescription: >\n---\n\n---\n"
     "‹title: no front matter›\n---\n",
     "TOML": "+++\ntitle = '‹It is›'\ndescription = \"‹a›\"\ndate = 2024-01-01\ndraft = true\n+++\n‹Text›\n",
     "templates": "{% tab a %}\n‹Text› {{ name }} ‹x›\n{% endtab %}\n{{< note >}}\n‹Hi›\n{{< /note >}}\n"
