@@ -37,10 +37,7 @@ class Embedder:
 
 
 def align(
-    sources: Sequence[str],
-    targets: Sequence[str],
-    embed: Embedder | None = None,
-    translations: Mapping[str, str] = {},
+    sources: Sequence[str], targets: Sequence[str], embed: Embedder | None = None, translations: Mapping[str, str] = {}
 ) -> tuple[list[Bead], list[tuple[int, int]]]:
     """Returns the beads of the sentences of two texts, in order, with scores between 0 and 1.
 

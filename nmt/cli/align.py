@@ -1,5 +1,6 @@
 """`nmt align` turns two documents, or two folders of documents, into sentence pairs."""
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -11,7 +12,7 @@ from typer import Argument
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import AlignConfig, AlignFiles, RuntimeConfig
-from nmt.errors import NmtError
+from nmt.errors import NmtError, naming
 from nmt.files import STDIO, identity, output_file, refuse_inputs
 
 if TYPE_CHECKING:
@@ -33,11 +34,18 @@ def align(
     """
     from nmt.aligning.documents import document_pairs
     from nmt.aligning.job import aligned
+    from nmt.checkpoint_format import read_text_config
     from nmt.documents.document import check_format
     from nmt.pages.page import page
     from nmt.text.corpus import files_of
+    from nmt.text.directions import Direction
 
     check_format(config.format)
+    if not config.model and (runtime.device != "auto" or runtime.precision != "auto"):
+        raise NmtError("--device and --precision are about --model, which is missing; leave them out")
+    for model in config.model:
+        with naming(f"--model {model}"):
+            read_text_config(model).resolved(Direction(*config.languages))
     paths = document_pairs(source, target, config.languages, config.format)
     outputs = _outputs(files.output, config.languages)
     memories = chain.from_iterable(files_of(path, config.languages) for path in config.memory)
@@ -76,6 +84,8 @@ def align(
     sources_alone, targets_alone = sum(b[1] - b[0] for b in alone), sum(b[3] - b[2] for b in alone)
     count = f"{console.counted(len(pairs), 'pair')} of {sources:,} and {targets:,} sentences"
     console.info(f"{count}; {sources_alone:,} and {targets_alone:,} have no partner")
+    if files.output != STDIO:
+        console.info(f"wrote {', '.join(outputs)}")
     if failures := [alignment.failure for alignment in alignments if alignment.failure]:
         count = f"{len(failures):,} of {console.counted(len(alignments), 'pair')}"
         where = "standard output" if files.output == STDIO else files.output
@@ -85,6 +95,10 @@ def align(
 
 def _outputs(output: str, languages: tuple[str, str]) -> list[str]:
     """Returns the files to write: a .tsv, a .tmx, or PREFIX.de and PREFIX.fr; `-` is a table on standard output."""
+    from nmt.text.corpus import COMPRESSED
+
+    if output.endswith(("/", ".csv", ".txt", *COMPRESSED)) or os.path.isdir(output):
+        raise NmtError(f"--output {output} names no corpus; give a file such as corpus.tsv or corpus.tmx, or a PREFIX")
     return [output] if output == STDIO or output.endswith((".tsv", ".tmx")) else [f"{output}.{x}" for x in languages]
 
 

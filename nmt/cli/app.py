@@ -41,7 +41,23 @@ from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
 
 
 class _Command(TyperCommand):
-    """A command whose help page has all names in full; Typer breaks long ones on a terminal of 80 columns."""
+    """A command that finds forgotten and repeated values, and whose help page has all names in full.
+
+    Typer would take the next flag as a value, use the last one of several, and break long names in 80 columns.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        flags = {flag for param in self.params for flag in param.opts if flag.startswith("--")}
+        for param in {param.name: param for param in order}.values():
+            value, count = given[param.name], sum(each.name == param.name for each in order)
+            values = value if isinstance(value, list | tuple) else [value]
+            if next_flag := next((each for each in values if each in flags), None):
+                raise typer.BadParameter(f"{param.opts[0]} has no value, but is followed by {next_flag}; give one", ctx)
+            is_text = isinstance(param, TyperOption) and param.type_descriptor.annotation is str
+            if count > 1 and is_text and isinstance(value, str):
+                console.warn(f"{param.opts[0]} is given {count} times; only the last one, {value}, counts")
+        return super().parse_args(ctx, args)
 
     def format_help(self, *arguments: Any) -> None:
         from rich.table import Table
@@ -158,7 +174,7 @@ def usage_line(error: Any) -> str | None:
             accepted = "a whole number" if described.annotation in (int, list[int]) else "a number"
             accepted += "" if param.max is None else f" from {param.min:,} to {param.max:,}"
         return f"{param.opts[0]} must be {accepted}, but is {shortened(value)}"
-    text = error.format_message()
+    text = error.format_message().removeprefix("Invalid value: ")
     context = getattr(error, "ctx", None)  # absent where the parser found the error
     if context and text.startswith("Missing option"):
         text = f"Missing {_missing_options(context.command, sys.argv[1:])}"

@@ -30,7 +30,8 @@ def architectures(
         encoder, decoder = config.encoder_layers, config.decoder_layers
         layers = str(encoder) if encoder == decoder else f"{encoder}+{decoder}"
         sizes = (config.d_model, config.d_ff, config.heads, config.d_k, config.d_v, config.dropout)
-        variant = ", ".join(f"{flag_name(field)} {value}" for field, value in config.variants().items())
+        flags = ((flag_name(field), value) for field, value in config.variants().items())
+        variant = ", ".join(flag if value is True else f"{flag} {value}" for flag, value in flags)
         table.add_row(name, layers, *map(str, sizes), f"{parameters(config, vocab_size) / 1e6:.1f}M", variant)
     # rich would shorten names and numbers to fit a narrow terminal; the terminal wraps long lines instead.
     Console(width=max(Console().width, 100)).print(table)

@@ -1,5 +1,7 @@
 """`nmt calibrate` fits the confidence of translations."""
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 from typer import Option
@@ -7,7 +9,7 @@ from typer import Option
 from nmt import console
 from nmt.cli.flags import Checkpoints, flags
 from nmt.config import DirectionConfig, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
-from nmt.errors import naming
+from nmt.errors import NmtError, naming
 
 
 @flags(without=("n_best", "alignments", "glossary_mode", "glossary_fallback"))
@@ -32,6 +34,9 @@ def calibrate(
     from nmt.translate.setup import Setup, placed
     from nmt.translate.units import Unit
 
+    if not os.access(Path(checkpoints[0]).absolute().parent, os.W_OK):
+        problem = f"the calibration is stored in {checkpoints[0]}, whose folder cannot be written"
+        raise NmtError(f"{problem}; copy the checkpoint to another folder")
     runtime = placed(runtime, JobConfig(), engine.engine)
     setup = Setup(tuple(checkpoints), search, runtime, engine, languages)
     maker, job = setup.maker("unit", offers=False), setup.job("jsonl", offers=False)

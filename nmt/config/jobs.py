@@ -166,6 +166,7 @@ class DocumentFiles(Config, panel="Input and output"):
         "Mark sentences whose confidence is lower than this, such as 0.5: with a background in DOCX and HTML, as fuzzy "
         "in PO, and for review in XLIFF, where others then count as translated. A table lists them in the end. The "
         "model must be calibrated; see nmt calibrate.",
+        at_least=0,
         at_most=1,
     )
     doubtful_stays: bool = option(False, "Also leave these sentences in the source language.", needs="doubtful")

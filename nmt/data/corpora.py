@@ -295,6 +295,8 @@ def _load_model(path: str, kind: str, text: TextConfig) -> Subword:
     # The pieces of any model can be segmented greedily, as wordpiece does.
     if kind == "bpe" and model.has_probabilities:
         raise NmtError(f"{flag} is a unigram model; give --subword unigram")
+    if kind == "char":
+        raise NmtError(f"{flag} has pieces, but --subword is char; leave out one of them")
     if kind == "unigram" and not model.has_probabilities:
         raise NmtError(f"{flag} is not a unigram model; leave out --subword unigram")
     if not model.has_bytes:

@@ -26,6 +26,9 @@ def split(prefix: str, langs: tuple[str, str], lines: int, dest: str) -> None:
     check_new(dest, "--dest")
     paths = parallel_paths(prefix, *langs)
     usable = np.flatnonzero([not any(map(is_blank, row)) for row in read_rows(*paths)])
+    if len(usable) < 4:
+        count = console.counted(len(usable), "pair")
+        raise NmtError(f"{prefix} has {count}, which is too few to split; check how the corpus was made")
     if len(usable) < 4 * lines:
         problem = f"--lines {lines} holds out {2 * lines:,} of the {console.counted(len(usable), 'pair')} of {prefix}"
         raise NmtError(f"{problem}; give fewer --lines, so that it is at most half")

@@ -1,5 +1,6 @@
 """What formats share: a document is its passages, and a function that writes the file with their translations."""
 
+import os
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
@@ -10,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.console import counted, info
+from nmt.console import counted, info, listed, warn
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import windows_code_page
@@ -114,8 +115,18 @@ def documents_in(folder: str, form: str | None) -> list[Path]:
 
     Says how many others there are.
     """
-    names = [path.relative_to(folder) for path in sorted(Path(folder).rglob("*")) if path.is_file()]
-    visible = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+    names, unread = list[Path](), list[str]()
+
+    def note(error: OSError) -> None:
+        unread.append(error.filename)
+
+    for parent, folders, files in os.walk(folder, onerror=note):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        unread += [link for name in folders if os.path.islink(link := os.path.join(parent, name))]
+        names += [Path(parent, name).relative_to(folder) for name in files if not name.startswith(".")]
+    if unread:
+        warn(f"folders that are links or cannot be read are left out: {listed(sorted(unread))}")
+    visible = [name for name in sorted(names) if Path(folder, name).is_file()]
     if form:
         return visible
     unknown = Counter(

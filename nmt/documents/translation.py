@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nmt import console
 from nmt.config import DocumentFiles
-from nmt.documents.document import Document, ReadOptions, documents_in, format_of, suffix_of
+from nmt.documents.document import BILINGUAL, Document, ReadOptions, documents_in, format_of, suffix_of
 from nmt.documents.sentences import Sentences, sentence_unit
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, identity, output_file, refuse_inputs, writing
@@ -52,9 +52,13 @@ def _files(paths: Sequence[str], output: str | None, form: str | None, target_la
             if path == STDIO:
                 raise NmtError(f"--output {output} is a folder, but standard input has no name; give a file")
             written = os.path.join(output, os.path.basename(path))
+        if output is None and path != STDIO and os.path.exists(beside):  # a person may have corrected it
+            raise NmtError(f"{beside} exists already; give --output {beside} to replace it, or another file")
         refuse_inputs(written, paths, f"--output {written}")
         return [(path, written)]
     files = list(_tree(paths, output, form))
+    if not files:
+        raise NmtError(f"{', '.join(paths):.200} has no documents; give files such as x.docx, or a folder with some")
     inputs = {identity(path): path for path, _ in files if os.path.exists(path)}
     path_by_output: dict[str, str] = {}
     for path, written in files:
@@ -110,6 +114,8 @@ def translate(
     outputs = _files(paths, files.output, files.format, direction.target)
     if files.keys and not any((files.format or suffix_of(path)) in ("json", "arb") for path, _ in outputs):
         raise NmtError(f"--keys chooses values of JSON, but {', '.join(paths):.200} has none; leave it out")
+    if files.all and not any((files.format or suffix_of(path)) in BILINGUAL for path, _ in outputs):
+        raise NmtError(f"--all is about PO and XLIFF, but {', '.join(paths):.200} has none; leave it out")
     for _, output in outputs:
         refuse_inputs(output, setup.files, f"--output {output}")
     options = ReadOptions("", *direction, files.all, setup.protected, files.keys, files.doubtful, files.doubtful_stays)

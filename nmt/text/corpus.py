@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import BytesIO
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from nmt import console
 from nmt.errors import NmtError, importing
@@ -22,14 +22,14 @@ from nmt.files import STDIO
 
 
 @contextmanager
-def _open_zstd(path: str | Path) -> Iterator[Any]:
+def _open_zstd(path: str | Path, mode: Literal["rb", "wb"] = "rb") -> Iterator[Any]:
     with importing("backports.zstd", str(path), extra="zstd"):
         if sys.version_info >= (3, 14):
             from compression import zstd
         else:
             from backports import zstd
     try:
-        with zstd.open(path) as file:
+        with zstd.open(path, mode) as file:
             yield file
     except zstd.ZstdError as error:
         raise EOFError(str(error)) from error
@@ -62,6 +62,8 @@ def decoded_lines(file: Iterable[bytes], name: str, first: int = 1) -> Iterator[
                 raise NmtError(
                     f"{name} is compressed; decompress it with {program} -dc, into a pipe or another file"
                 ) from error
+            if line_number == 1 and raw.startswith((b"PK\x03\x04", b"%PDF")):
+                raise NmtError(f"{name} is no text, but a document; see nmt translate-file and nmt align") from error
             likely = "UTF-16" if line_number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "CP1252"
             raise NmtError(
                 f"{name}, line {line_number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "

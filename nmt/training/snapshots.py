@@ -25,6 +25,7 @@ from nmt.checkpoint_format import without_prefix
 from nmt.config.options import flag_name
 from nmt.data.batching import PLAN_VERSION
 from nmt.errors import NmtError
+from nmt.files import identity
 from nmt.resources import available_bytes
 from nmt.training.records import Scores
 from nmt.training.run_folder import RunFolder
@@ -192,6 +193,10 @@ def _check_changes(training: Training, path: Path, checkpoint: Checkpoint) -> bo
         raise NmtError(f"{refusal}, because the vocabulary differs")
     if model_config.incompatible_options(checkpoint.model_config.to_dict()):
         raise NmtError(f"{refusal}, because the weights of one model do not fit the other")
+    begun, now = checkpoint.provenance["options"].get("init_from"), config.init_from
+    if now and (begun is None or identity(begun) != identity(now)):
+        origin = begun or "random weights"
+        raise NmtError(f"{path} is of a training from {origin}, not from --init-from {now}; choose another --save-dir")
     if any(name in ("freeze", "lora", "optimizer") for name, _, _ in planning):
         raise NmtError(f"{refusal}, because the state of the optimiser does not fit")
     if training.base:

@@ -66,6 +66,8 @@ def refused(*arguments: str) -> str:
 
 @pytest.mark.parametrize("arguments, said", [
     ([*TRAIN, "--dropout", "abc"], "--dropout must be a number, but is 'abc'"),
+    (["generate", "m", "--output", "--html"],
+     "--output has no value, but is followed by --html; give one; see nmt generate --help"),
     ([*TRAIN, "--d-ff", "1.5"], "--d-ff must be a whole number, but is '1.5'"),
     ([*TRAIN, "--device", "tpu"], "--device must be one of auto, cpu, cuda, but is 'tpu'"),
     ([*PREPROCESS, "--train=t", "--weight=2", "--weight=x"], "--weight must be a number, but is 'x'"),
@@ -94,6 +96,13 @@ def refused(*arguments: str) -> str:
 ])  # fmt: skip
 def test_a_wrong_command_line_is_refused_in_one_sentence(arguments: list[str], said: str) -> None:
     assert refused(*arguments) == said
+
+
+def test_a_value_that_another_one_replaces_is_named() -> None:
+    said = failed(
+        "generate", "nosuch", "--glossary=a", "--glossary=b", "--beam=2", "--beam=3", "--input=a", "--input=b"
+    )
+    assert said.startswith("warning: --glossary is given 2 times; only the last one, b, counts\nerror: ")
 
 
 def test_the_message_about_a_very_long_command_line_is_short() -> None:

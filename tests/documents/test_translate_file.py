@@ -210,6 +210,7 @@ def test_sentences_that_suffer_from_terms_are_listed(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("some pieces to learn from\nwords\nto learn")
     command = ["translate-file", tmp_path / "note.txt", "--model", model, *OPTIONS]
     done = run(*command, "--glossary", tmp_path / "terms")
+    command += ["--output", tmp_path / "note.de.txt"]
     first, second, third = (tmp_path / "note.de.txt").read_text().splitlines()
     assert "zyxzyxzyx" in first and second == "Worte"
     (listed,) = (line.split() for line in done.stderr.splitlines() if line.split()[:1] == ["terms"])
@@ -227,6 +228,9 @@ def test_sentences_that_suffer_from_terms_are_listed(tmp_path: Path) -> None:
     (["inner", "--output=inner/out"], "--output inner/out is in the folder inner, which is translated; choose another"),
     (["a.txt", "inner/a.txt", "--output=out"], "a.txt and inner/a.txt would both be written to out/a.txt"),
     (["a.txt", "--output=a.txt"], "--output a.txt is the same file as the input a.txt"),
+    (["done.txt"], "done.de.txt exists already; give --output done.de.txt to replace it, or another file"),
+    (["none", "--output=out"], "none has no documents; give files such as x.docx, or a folder with some"),
+    (["a.txt", "--all"], "--all is about PO and XLIFF, but a.txt has none; leave it out"),
     (["a.txt", "--output=."], "--output ./a.txt is the same file as the input a.txt"),
     (["a.txt", "--output="], "--output is empty; give a value or leave it out"),
     (["a.txt", "--format=doc"], "--format must be one of txt, "),
@@ -238,8 +242,9 @@ def test_wrong_commands(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "inner").mkdir()
-    for name in ("a.txt", "b.txt", "inner/a.txt"):
+    for name in ("inner", "none"):
+        (tmp_path / name).mkdir()
+    for name in ("a.txt", "b.txt", "inner/a.txt", "done.txt", "done.de.txt"):
         (tmp_path / name).write_text("some words")
     before = tree(tmp_path)
     assert failed("translate-file", *arguments, "--model", model, *OPTIONS, stdin=b"a").startswith(f"error: {said}")
