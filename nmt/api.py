@@ -166,8 +166,9 @@ def train(data: str | Path, options: dict[str, Any]) -> Path:
     """
     from nmt.interop.hub import with_files
     from nmt.training import hours
+    from nmt.training.options import architecture
     from nmt.training.ranks import is_rank
-    from nmt.training.run_folder import AVERAGE, BEST, architecture
+    from nmt.training.run_folder import AVERAGE, BEST
     from nmt.training.train import train as train_model
 
     time = TimeConfig(**_chosen(TimeConfig, options))

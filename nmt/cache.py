@@ -34,6 +34,6 @@ def cached_folder(kind: str, key: Any, write: Callable[[Path], None]) -> Path:
             for unfinished in [each for each in root.iterdir() if is_partial(each.name)]:  # of a killed process
                 shutil.rmtree(unfinished, ignore_errors=True)
             if not folder.is_dir():
-                with new_folder(folder, "XDG_CACHE_HOME") as new, writing(folder, _ADVICE):
+                with new_folder(folder, "XDG_CACHE_HOME") as new:
                     write(new)
     return folder

@@ -1,11 +1,7 @@
 """Writes and reads checkpoints, and builds the models in them.
 
 A checkpoint is self-contained: it has the architecture, the text processing with its subword models, the weights
-and the provenance. `nmt.checkpoint_format` defines the format of the file. A run folder has
-
-    snapshot-00012000.safetensors   a checkpoint, for averaging and translating
-    state-00012000.safetensors      a training state: a checkpoint with everything that training needs to resume
-    best.safetensors                the checkpoint with the best validation score
+and the provenance. `nmt.checkpoint_format` defines the format of the file.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -158,8 +154,7 @@ def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
     Raises:
         NmtError: the weights do not fit the architecture.
     """
-    with without_memory():  # the sizes in the checkpoint are not trusted
-        model = _new_model(checkpoint.model_config, checkpoint.codec)
+    model = meta_model(checkpoint.model_config, checkpoint.codec)  # the sizes in the checkpoint are not trusted
     _check_fit(model.state_dict(), checkpoint, origin)
     model.load_state_dict({name: weight.float() for name, weight in checkpoint.weights.items()}, assign=True)
     return model.eval()
@@ -181,6 +176,12 @@ def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
     """Returns a model with random weights."""
     check_memory(config, codec, WEIGHT_BYTES)
     return _new_model(config, codec)
+
+
+def meta_model(config: ModelConfig, codec: TextCodec) -> Transformer:
+    """Returns a model whose weights have sizes, but no memory."""
+    with without_memory():
+        return _new_model(config, codec)
 
 
 def _new_model(config: ModelConfig, codec: TextCodec) -> Transformer:

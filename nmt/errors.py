@@ -64,19 +64,18 @@ def naming(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def importing(package: str, user: str, install: str = "", *, extra: str = "") -> Iterator[None]:
+def importing(package: str, user: str, *, extra: str = "") -> Iterator[None]:
     """Turns an ImportError in the block into an NmtError that says how to install an optional package.
 
     Args:
         user: the command, flag or file that needs the package.
-        install: what pip has to install; by default the package.
         extra: the extra of the toolkit that has the package, if the user should install all of it.
     """
     try:
         yield
     except ImportError as error:
         # The toolkit is on no package index.
-        command = f"'.[{extra}]' -c constraints.txt in the clone of nmt" if extra else install or package
+        command = f"'.[{extra}]' -c constraints.txt in the clone of nmt" if extra else package
         raise NmtError(
             f"{user} needs the package {package} ({error}); install it with pip install {command}"
         ) from error

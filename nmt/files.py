@@ -237,6 +237,9 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
     """Yields a temporary folder, which is renamed to `path` if the block succeeds and removed if it fails.
 
     The files are on disk before the folder has its name.
+
+    Raises:
+        NmtError: the folder exists, or cannot be written.
     """
     check_new(path, flag)
     dest, name, advice = Path(path), f"{flag} {path}", f"free some space or choose another {flag}"
@@ -245,8 +248,7 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
         try:
             with writing(name, advice):
                 partial.mkdir(parents=True)
-            yield partial
-            with writing(name, advice):
+                yield partial
                 for written in (*partial.rglob("*"), partial):
                     _sync(written)
                 partial.rename(dest)

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from nmt.checkpoint_format import read_codec
 from nmt.errors import NmtError
-from nmt.text.languages import listed
+from nmt.text.languages import listed_codes
 from nmt.text.text_config import TextConfig
 
 
@@ -31,7 +31,7 @@ def languages_of(direction: str, text: TextConfig) -> tuple[str, str]:
     if len(exact or readings) == 1:
         return (exact or readings)[0]
     meant = " or ".join(f"{source} to {target}" for source, target in readings) or "no two languages of the model"
-    raise NmtError(f"DIRECTION {direction} means {meant}; name two of {listed(text.all_languages)}, as in en-de")
+    raise NmtError(f"DIRECTION {direction} means {meant}; name two of {listed_codes(text.all_languages)}, as in en-de")
 
 
 def main() -> None:

@@ -96,7 +96,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _quick_system() -> Iterator[None]:
     """Preloads all modules of workers once, and does not wait until files would survive a power failure."""
-    modules = ["nmt.translate.job", "nmt.serving.workers", "nmt.data.corpora", "nmt.cleaning.clean"]
+    modules = ["nmt.translate.job", "nmt.serving.workers", "nmt.data.codec", "nmt.cleaning.clean"]
     forkserver.set_forkserver_preload(modules)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forkserver, "set_forkserver_preload", lambda _: None)

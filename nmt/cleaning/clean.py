@@ -19,8 +19,8 @@ import numpy as np
 from nmt import console
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
 from nmt.config import CleanConfig, RuntimeConfig
-from nmt.data.corpora import in_chunks, joined, warn_of_text
 from nmt.data.leaks import HeldOut
+from nmt.data.raw_pairs import in_chunks, joined, warn_of_text
 from nmt.errors import NmtError
 from nmt.files import Output, output_file, refuse_inputs
 from nmt.jobs.run import JobFolder, contents_of, job_folder, settings_of

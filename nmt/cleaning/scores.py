@@ -12,8 +12,8 @@ import numpy as np
 from nmt import console
 from nmt.checkpoint_format import read_text_config
 from nmt.config import CleanConfig, RuntimeConfig
-from nmt.data.corpora import in_chunks
 from nmt.data.measures import length_ratio, measure
+from nmt.data.raw_pairs import in_chunks
 from nmt.errors import NmtError, naming
 from nmt.files import digest_of_json, replaced_file
 from nmt.jobs.run import Run, settings_of

@@ -82,8 +82,8 @@ def train(
         return
     if config.arch is None and config.init_from is None:
         raise typer.TyperException(f"Missing one of {', '.join(WAYS)}")
+    from nmt.training.options import architecture
     from nmt.training.ranks import is_rank, launch
-    from nmt.training.run_folder import architecture
 
     model = architecture(config, model_overrides)
     if config.gpus > 1 and not is_rank():

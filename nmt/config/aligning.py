@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from nmt.config.data import check_languages
 from nmt.config.jobs import workers_option
 from nmt.config.options import Config, Processes, option
-from nmt.errors import NmtError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,7 @@ class AlignConfig(Config, panel="Input and comparison"):
         return self.source_lang, self.target_lang
 
     def _check(self) -> None:
-        if self.source_lang == self.target_lang:
-            raise NmtError(f"--source-lang and --target-lang are both {self.source_lang}; name two languages")
+        check_languages(self.source_lang, self.target_lang)
 
 
 @dataclass(frozen=True, kw_only=True)

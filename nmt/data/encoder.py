@@ -10,11 +10,10 @@ import numpy as np
 
 from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
-from nmt.data import corpora
 from nmt.data.arrays import hash_of
 from nmt.data.augmentation import noised
-from nmt.data.corpora import RawPairs
 from nmt.data.folder import Flat, flatten
+from nmt.data.raw_pairs import RawPairs, augmented_pairs, cased_targets
 from nmt.jobs.stream import Processor, Result
 from nmt.memories.matching import normalised
 from nmt.memories.memory import Memory
@@ -69,8 +68,8 @@ class Encoder(Processor):
         codec = self.codec.with_languages(direction) if direction and pairs.is_copy else self.codec.directed(direction)
         (prefix_ids, suffix_ids), given = codec.language_tokens(codec.direction), codec.given_ids(codec.direction)
         if config and config.augment:
-            pairs = corpora.augmented_pairs(pairs, config.seed, codec.config)
-        pairs = pairs._replace(target=corpora.cased_targets(pairs, codec.config))
+            pairs = augmented_pairs(pairs, config.seed, codec.config)
+        pairs = pairs._replace(target=cased_targets(pairs, codec.config))
         source, target = codec.encode_source(pairs.source), codec.encode_target(pairs.target)
         tag = codec.source.ids([pairs.tag]) if pairs.tag else []
         kept, dropped = list(range(len(source))), dict[str, int]()

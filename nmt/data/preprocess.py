@@ -19,12 +19,12 @@ import numpy as np
 
 from nmt import console
 from nmt.config import DataConfig, names_in
-from nmt.data import corpora
 from nmt.data.arrays import Mixture
-from nmt.data.corpora import Corpus, RawPairs, joined, raw_pairs
+from nmt.data.codec import make_codec, show_tokenizers, source_endings, text_config
 from nmt.data.encoder import REASONS, Encoder, columns_of
 from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, codec_in, complete, write_models
 from nmt.data.leaks import HeldOut
+from nmt.data.raw_pairs import Corpus, RawPairs, check_pairs, copies_of, corpora_of, joined, raw_pairs, useful_workers
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, check_new, digest_of_json, writing
 from nmt.jobs.run import JobFolder, contents_of, job_folder, settings_of
@@ -35,7 +35,7 @@ from nmt.signals import held
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import is_regular, read_rows
 from nmt.text.directions import Direction
-from nmt.text.languages import listed
+from nmt.text.languages import listed_codes
 from nmt.text.text_config import TextConfig
 
 _SHARD_PAIRS = 50_000
@@ -57,11 +57,11 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
     """
     execution = execution or Execution()
     options = execution.options
-    text = _text_config_of(like, config) if like else corpora.text_config(config)
-    train = corpora.corpora_of(config, text, "--train", config.train)
+    text = _text_config_of(like, config) if like else text_config(config)
+    train = corpora_of(config, text, "--train", config.train)
     if text.languages:
         text = _with_directions(text, config, train)
-        train += corpora.copies_of(train) if config.copies else []
+        train += copies_of(train) if config.copies else []
     like = like and TextCodec(text, like.source, like.target)
     splits = _other_splits(config, text, train)
     check_new(config.dest, "--dest")
@@ -81,9 +81,9 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
     source = Files(segments, columns, lambda row, place: (row, train[place.segment]))
 
     def prepare(folder: Path, plan: Plan) -> None:
-        corpora.check(config, plan, train, list(splits.values()))
-        corpora.show_tokenizers(text)
-        write_models(folder, like or corpora.make_codec(config, text, plan, train))
+        check_pairs(config, plan, train, list(splits.values()))
+        show_tokenizers(text)
+        write_models(folder, like or make_codec(config, text, plan, train))
 
     inputs = [path for split in splits.values() for corpus in split for path in corpus.paths]
     # What cannot be read is reported where it is used.
@@ -97,7 +97,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         config.check_sampling(codec.config.subword)
         if not options.merge:
             if not options.cluster:
-                workers = corpora.useful_workers(config.processes, folder.plan.rows - folder.rows_done)
+                workers = useful_workers(config.processes, folder.plan.rows - folder.rows_done)
                 execution = replace(execution, workers=workers)
             with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
                 memories = _memories(folder.plan, train) if config.similar else {}
@@ -110,7 +110,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         for name, split_corpora in splits.items():
             done[name] = _encode_split(folder.data, name, split_corpora, codec)
         if not codec.config.endings:  # --like has those of its own corpus
-            codec.config = replace(codec.config, endings=corpora.source_endings(config, folder.plan, train))
+            codec.config = replace(codec.config, endings=source_endings(config, folder.plan, train))
         complete(folder.data, codec, done, config.to_dict())
         with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"), held():
             folder.data.rename(os.path.realpath(config.dest))
@@ -202,7 +202,7 @@ def _with_directions(text: TextConfig, config: DataConfig, train: Sequence[Corpu
         raise NmtError(f"--alignments needs one direction for each --train; {advice}")
     trained = [corpus.direction.stored for corpus in train]
     if unused := set(names_in(config.languages or "")).difference(*config.pairs):
-        console.warn(f"no direction has {listed(unused)}; take it out of --languages, or name its --directions")
+        console.warn(f"no direction has {listed_codes(unused)}; take it out of --languages, or name its --directions")
     if config.like and not text.directions:
         return text  # the model was trained on others, but it is not known which
     return replace(text, directions=tuple(dict.fromkeys([*text.directions, *trained])))
@@ -214,7 +214,7 @@ def _other_splits(config: DataConfig, text: TextConfig, train: Sequence[Corpus])
     splits, trained = {}, dict.fromkeys(corpus.direction for corpus in train if not corpus.direction.is_copy)
     for name, prefix in prefixes.items():
         flag = "--valid" if name == "valid" else "--test"
-        split_corpora = corpora.corpora_of(config, text, flag, [prefix])
+        split_corpora = corpora_of(config, text, flag, [prefix])
         splits[name] = [corpus for corpus in split_corpora if corpus.direction in trained]
         present = {corpus.direction for corpus in split_corpora}
         missing = [str(direction) for direction in trained if direction not in present]

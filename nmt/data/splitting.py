@@ -6,10 +6,10 @@ from contextlib import ExitStack
 import numpy as np
 
 from nmt import console
-from nmt.data.corpora import in_chunks
 from nmt.data.leaks import HeldOut
+from nmt.data.raw_pairs import in_chunks
 from nmt.errors import NmtError
-from nmt.files import check_new, new_folder, open_text, writing
+from nmt.files import check_new, new_folder, open_text
 from nmt.text.corpus import parallel_paths, read_rows
 from nmt.text.words import is_blank
 
@@ -36,7 +36,7 @@ def split(prefix: str, langs: tuple[str, str], lines: int, dest: str) -> None:
     part_of = dict.fromkeys(drawn[:lines], "dev") | dict.fromkeys(drawn[lines:], "test")
     held_out = HeldOut((i, line) for i, row in enumerate(read_rows(*paths)) if i in part_of for line in row)
     counts, first = Counter[str](), 0
-    with new_folder(dest, "--dest") as folder, writing(dest, "free some space"), ExitStack() as stack:
+    with new_folder(dest, "--dest") as folder, ExitStack() as stack:
         names = [(part, lang) for part in ("train", "dev", "test") for lang in langs]
         files = {name: stack.enter_context(open_text(folder / ".".join(name))) for name in names}
         for rows in in_chunks(read_rows(*paths)):

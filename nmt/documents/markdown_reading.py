@@ -255,7 +255,7 @@ def _piece(token: "Token", raw: str, label: str) -> Piece:
 
 def _parser(is_mdx: bool) -> "MarkdownIt":
     """Returns a parser whose inline tokens have the span in the text that they are from as `meta["span"]`."""
-    with importing("markdown_it", "Markdown", "markdown-it-py"):
+    with importing("markdown-it-py", "Markdown", extra="documents"):
         from markdown_it import MarkdownIt
         from markdown_it.rules_block import fence, html_block, lheading, paragraph, reference
 

@@ -125,7 +125,7 @@ def with_leaves(
 
     A message of ICU gets the plural categories that the target language has.
     """
-    text = _across(tokens)
+    text = _joined_text(tokens)
     if message := parse_icu(text, options.source_lang, options.target_lang, must_branch=not is_icu):
         copied, starts = list[Token](), _starts(tokens)
         for _, raw, start in message.pieces:
@@ -133,7 +133,7 @@ def with_leaves(
         depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in copied))
         is_nested = min(depths) >= 0 == depths[-1]
         tokens, message = (copied, message) if is_nested else (tokens, parse_icu(text, must_branch=not is_icu))
-        text = _across(tokens)
+        text = _joined_text(tokens)
     has_forms = flags is None and _FORMS.fullmatch(text)
     formats = {flag for flag in flags or () if flag.endswith("-format") and not flag.startswith("no-")}
     patterns = [pattern for names, pattern in _OF_FORMATS.items() if any(map(re.compile(names).search, formats))]
@@ -163,7 +163,7 @@ def with_leaves(
     return list(merged(result))
 
 
-def _across(tokens: Iterable[Token]) -> str:
+def _joined_text(tokens: Iterable[Token]) -> str:
     """Returns the text of tokens, in which markup is in no word, tag or address."""
     return "".join(token.text if token.kind == "text" else _MARKUP for token in tokens)
 

@@ -179,7 +179,7 @@ def _texts(file: str, cues: Sequence[Sequence[tuple[int, int]]], tag: re.Pattern
         own: dict[str, Sequence[int]] = {}
         whole = [("", (cue[0][0], cue[-1][1]))]
         for line, (start, stop) in zip(shown[i], cue, strict=True) if rolls else whole:
-            texts = list(_of_speakers(file[start:stop], start, tag))
+            texts = list(_texts_of_part(file[start:stop], start, tag))
             repeated = before.get(line, ())
             own[line] = repeated if len(repeated) == len(texts) else range(number, number + len(texts))
             for text, original in zip(texts, own[line], strict=True):
@@ -188,7 +188,7 @@ def _texts(file: str, cues: Sequence[Sequence[tuple[int, int]]], tag: re.Pattern
         before = own if rolls else {}
 
 
-def _of_speakers(raw: str, offset: int, tag: re.Pattern[str]) -> Iterator[_Text]:
+def _texts_of_part(raw: str, offset: int, tag: re.Pattern[str]) -> Iterator[_Text]:
     """Yields the texts in a part of a cue that have letters."""
     if _DATA.fullmatch(raw.strip()):
         return

@@ -181,7 +181,7 @@ def _tokens(file: _XmlText, element: Element) -> Iterator[Token]:
         place, name, words = file.places[child], local_name(child), ""
         if place.start < start:  # in a marker that is not translated
             continue
-        yield from _of_text(text[start : place.start])
+        yield from _text_tokens(text[start : place.start])
         start = place.stop
         if _is_kept(child):
             ends = element.iterchildren("{*}em") if name == "sm" else ()
@@ -195,10 +195,10 @@ def _tokens(file: _XmlText, element: Element) -> Iterator[Token]:
         else:
             item = text[place.start : start]
             yield Token("leaf", words, item) if words else _leaf(child, name, item)
-    yield from _of_text(text[start : places[element].end])
+    yield from _text_tokens(text[start : places[element].end])
 
 
-def _of_text(raw: str) -> Iterator[Token]:
+def _text_tokens(raw: str) -> Iterator[Token]:
     """Yields text, tags of Phrase, comments and the like, and CDATA sections as elements."""
     for token in _TOKEN.finditer(raw):
         if token["cdata"] is not None:

@@ -14,7 +14,7 @@ from nmt.checkpoint import Computed, contents_of, materialized
 from nmt.checkpoint_format import write_tensors
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
-from nmt.files import new_folder, replaced_file, writing
+from nmt.files import new_folder, replaced_file
 from nmt.interop.foreign_files import CONFIG, GENERATION, WEIGHTS
 from nmt.text.mapped import SPECIAL_PIECES
 from nmt.text.subword import SILENT, without_surrogates
@@ -268,11 +268,10 @@ def write_folder(
     output: str, files: Mapping[str, bytes], tensors: Mapping[str, Tensor | Computed], card: Callable[[int], str]
 ) -> None:
     """Writes a folder for transformers: files, model.safetensors, and the model card for the size of the latter."""
-    advice = "free some space"
-    with new_folder(output, "--output") as folder, writing(f"--output {output}", advice):
+    with new_folder(output, "--output") as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        with replaced_file(folder / WEIGHTS, advice) as file:
+        with replaced_file(folder / WEIGHTS, "free some space") as file:
             write_tensors(file, {"format": "pt"}, contents_of(tensors))
         size = (folder / WEIGHTS).stat().st_size
         (folder / "README.md").write_text(card(size), encoding="utf-8")

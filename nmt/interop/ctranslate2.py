@@ -17,7 +17,7 @@ from nmt.config.translation import LONGEST_EXPORTED
 from nmt.data.folder import model_names
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
-from nmt.files import new_folder, writing
+from nmt.files import new_folder
 from nmt.interop.conversion import check_supported
 from nmt.interop.model_card import example, example_codec, model_card
 from nmt.model.transformer import bias_without_bos, sinusoids
@@ -46,8 +46,7 @@ def export_ctranslate2(
     checkpoint: Checkpoint, origin: str, output: str, quantization: str, facts: Facts, vocabulary_map: str | None = None
 ) -> None:
     """Writes the folder `output`, as `write_ctranslate2` does, and warns of what its users must know."""
-    advice = "free some space or choose another folder"
-    with new_folder(output, "--output") as folder, writing(f"--output {output}", advice):
+    with new_folder(output, "--output") as folder:
         write_ctranslate2(checkpoint, origin, folder, quantization, facts, vocabulary_map)
     text = checkpoint.codec.config
     if text.tags:

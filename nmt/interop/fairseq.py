@@ -68,7 +68,9 @@ def from_fairseq(config: ModelConfig, tensors: Tensors, prefix: str = "", first:
         parts = [tensors.take(f"{prefix}{name}", shape) for name in theirs]
         whole_shape = len(theirs) * shape[0], *shape[1:]
         weights[ours] = Computed(parts[0].dtype, whole_shape, parts, _reordered(axis, columns))
-    for name in (f"{prefix}{stack}.embed_positions.weight{ending}" for stack in _OLD_NORMS for ending in ("", "s")):
+    for name in (
+        f"{prefix}{stack}.embed_positions.weight{ending}" for stack in ("encoder", "decoder") for ending in ("", "s")
+    ):
         encodings = tensors.take_if_there(name)
         if encodings is None:
             continue
@@ -83,13 +85,13 @@ def from_fairseq(config: ModelConfig, tensors: Tensors, prefix: str = "", first:
     return weights
 
 
-def to_fairseq(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> dict[str, Computed]:
-    """Returns the weights of encoder and decoder by the names of fairseq. Biases that the model lacks are zero."""
+def to_fairseq(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Computed]:
+    """Returns the weights of encoder and decoder by the names of transformers. Biases that the model lacks are zero."""
     columns, tensors = our_columns(config.d_model).argsort(), {}
     for ours, theirs, shape, axis in _tensor_names(config):
         joined = weights.get(ours, torch.zeros(len(theirs) * shape[0], dtype=weights["target_embedding.weight"].dtype))
         for name, part in zip(theirs, joined.split(shape[0]), strict=True):
-            tensors[f"{prefix}{name}"] = Computed(part.dtype, shape, [part], _reordered(axis, columns))
+            tensors[f"model.{name}"] = Computed(part.dtype, shape, [part], _reordered(axis, columns))
     return tensors
 
 
@@ -170,7 +172,7 @@ def import_fairseq(
     source_VD = materialized(named.take("encoder.embed_tokens.weight", (source.size, config.d_model)))
     target_VD = materialized(named.take("decoder.embed_tokens.weight", (target.size, config.d_model)))
     named.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
-    for stack in _OLD_NORMS:
+    for stack in ("encoder", "decoder"):
         for buffer in ("version", "embed_positions._float_tensor"):
             named.take_if_there(f"{stack}.{buffer}")
     weights = {name: materialized(weight) for name, weight in from_fairseq(config, named).items()}

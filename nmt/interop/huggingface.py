@@ -18,6 +18,7 @@ from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, Computed, build_model, materialized
 from nmt.config import Facts, ModelConfig, SelectionConfig, flag_name
 from nmt.errors import NmtError
+from nmt.interop.adapter import ADAPTER_CONFIG, EMBEDDINGS, SHARED, SOFTMAX, with_adapter
 from nmt.interop.conversion import (
     Languages,
     Settings,
@@ -28,17 +29,7 @@ from nmt.interop.conversion import (
     write_folder,
 )
 from nmt.interop.fairseq import FIRST_PIECES, from_fairseq, to_fairseq
-from nmt.interop.foreign_files import (
-    ADAPTER_CONFIG,
-    CONFIG,
-    EMBEDDINGS,
-    GENERATION,
-    SHARED,
-    SOFTMAX,
-    read_json,
-    read_tensors,
-    with_adapter,
-)
+from nmt.interop.foreign_files import CONFIG, GENERATION, read_json, read_tensors
 from nmt.interop.huggingface_text import (
     check_text,
     marian_tokenizer,
@@ -193,7 +184,7 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
     check_supported(config, origin, "MarianMT")
     check_text(codec, origin, "MarianMT")
     bias_1V = weights.get("output_bias", torch.zeros(len(codec.target)))[None]
-    tensors: dict[str, Tensor | Computed] = {**to_fairseq(config, weights, "model."), _BIAS: bias_1V}
+    tensors: dict[str, Tensor | Computed] = {**to_fairseq(config, weights), _BIAS: bias_1V}
     for side, name in (_SIDES if "source_embedding.weight" in weights else {"target": SHARED}).items():
         embedding_VD = weights[f"{side}_embedding.weight"]
         tensors[name] = their_embedding(embedding_VD, range(len(embedding_VD)))
@@ -222,7 +213,7 @@ def _export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts
     pieces = codec.target.vocabulary
     first = pieces.index(_RENAMED_BOS) if _RENAMED_BOS in pieces else BOS
     order = [first, PAD, EOS, UNK, *(i for i in range(EOS + 1, len(pieces)) if i != first)]
-    tensors = to_fairseq(config, checkpoint.weights, "model.")
+    tensors = to_fairseq(config, checkpoint.weights)
     embedding_VD = checkpoint.weights["target_embedding.weight"]
     tensors[SHARED] = their_embedding(embedding_VD, order)
     tokenizer, names = multilingual_tokenizer(codec, [*FIRST_PIECES, *(pieces[i] for i in order[len(FIRST_PIECES) :])])

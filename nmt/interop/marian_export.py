@@ -12,7 +12,7 @@ from nmt import console
 from nmt.checkpoint import Checkpoint, materialized
 from nmt.config import Facts, ModelConfig
 from nmt.errors import NmtError
-from nmt.files import new_folder, writing
+from nmt.files import new_folder
 from nmt.interop.conversion import check_supported
 from nmt.interop.huggingface_text import check_text
 from nmt.interop.marian import layers
@@ -77,7 +77,7 @@ def export_marian(checkpoint: Checkpoint, origin: str, output: str, *, facts: Fa
     files = {"model.bin": data, "config.yml": settings.encode(), **dict(zip(names, sides, strict=True))}
     again = "`nmt import marian` makes it a checkpoint of the toolkit nmt again."
     files["README.md"] = model_card(checkpoint, origin, _USE, facts, len(data), again).encode()
-    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
+    with new_folder(output, "--output") as folder:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
 

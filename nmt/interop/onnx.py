@@ -24,7 +24,7 @@ from torch import Tensor
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import Facts
 from nmt.errors import NmtError, importing
-from nmt.files import new_folder, writing
+from nmt.files import new_folder
 from nmt.interop.conversion import POSITIONS, check_supported
 from nmt.interop.huggingface import marian_files
 from nmt.interop.huggingface_text import FAST_TOKENIZER, check_text
@@ -58,7 +58,7 @@ _MOST_BYTES = 2_000_000_000
 def export_onnx(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
     """Writes the folder `output`: all graphs in fp32 and in int8, the settings, and the tokenizer."""
     check_exportable(checkpoint, origin, "nmt export onnx")
-    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
+    with new_folder(output, "--output") as folder:
         write_model(checkpoint, origin, folder, _DECODERS)
         files = [file for name in (ENCODER, MERGED) for file in (folder / GRAPHS).glob(f"{name}.onnx*")]
         sizes = [file.stat().st_size for file in files]

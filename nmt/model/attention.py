@@ -20,7 +20,7 @@ from nmt.model.cpu_kernels import Dropout, product_attention, widened
 from nmt.model.masks import BlockMask, Mask, PackedMask
 
 # Keys GHK or values GHU of all sentences in one flat axis, or as a cache holds them: BHSK or BHSU of each block.
-OfKeys = Tensor | Sequence[Tensor]
+KeysOrValues = Tensor | Sequence[Tensor]
 # Up to this many scores of a sentence and head, batched products are faster on a CPU than torch's function.
 _SMALL = 4096
 
@@ -76,7 +76,7 @@ def attention_function(config: ModelConfig) -> AttentionFunction:
     return DotProduct(config.d_k, config.attention_dropout, scaled=config.attention == "scaled-dot-product")
 
 
-def attend(q_FHK: Tensor, keys: OfKeys, values: OfKeys, mask: Mask, function: AttentionFunction) -> Tensor:
+def attend(q_FHK: Tensor, keys: KeysOrValues, values: KeysOrValues, mask: Mask, function: AttentionFunction) -> Tensor:
     """Returns the attended values of all sentences, FHU; 0 at positions that belong to no sentence."""
     if isinstance(mask, PackedMask):
         assert isinstance(function, DotProduct) and isinstance(keys, Tensor) and isinstance(values, Tensor)
@@ -93,7 +93,7 @@ def attend(q_FHK: Tensor, keys: OfKeys, values: OfKeys, mask: Mask, function: At
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
-def padded_blocks(mask: Sequence[BlockMask], q_FHK: Tensor, *keys_values: OfKeys) -> Iterator[tuple[Any, ...]]:
+def padded_blocks(mask: Sequence[BlockMask], q_FHK: Tensor, *keys_values: KeysOrValues) -> Iterator[tuple[Any, ...]]:
     """Yields the mask of each block, its queries BHQK, and what belongs to its keys (keys and values), BHS and more."""
     blocks: list[Sequence[Tensor]] = [cut(q_FHK, [(block.sentences, block.queries) for block in mask])]
     sizes = [(block.sentences, block.keys) for block in mask]

@@ -112,7 +112,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _of_rows(  # type: ignore[no-untyped-def]
+def _row_terms(  # type: ignore[no-untyped-def]
     out, grad_tile, log_sums, start, end, first, heads, d_k: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr
 ):
     """Returns, for each query of a tile, the weighted mean of the gradients of its weights, and its log₂ Σ exp."""
@@ -141,7 +141,7 @@ def _backward_keys(  # type: ignore[no-untyped-def]
     for first_query in range(begin, queries, TILE):
         q_tile = _load(q, query_start, query_end, first_query, q_row, q_head, d_k, TILE, D)
         grad_tile = _load(grad_out, query_start, query_end, first_query, grad_row, grad_head, d_k, TILE, D)
-        mean, log_sum = _of_rows(out, grad_tile, log_sums, query_start, query_end, first_query, heads, d_k, TILE, D)
+        mean, log_sum = _row_terms(out, grad_tile, log_sums, query_start, query_end, first_query, heads, d_k, TILE, D)
         weights = _weights(q_tile, k_tile, log_sum, first_query, first, queries, keys, scale, CAUSAL, TILE)
         kept = _dropped(weights, seed, query_start, first_query, first, heads, DROPOUT, TILE)
         sums_v += tl.dot(tl.trans(kept.to(grad_tile.dtype)), grad_tile)
@@ -164,7 +164,7 @@ def _backward_queries(  # type: ignore[no-untyped-def]
         return
     q_tile = _load(q, query_start, query_end, first, q_row, q_head, d_k, TILE, D)
     grad_tile = _load(grad_out, query_start, query_end, first, grad_row, grad_head, d_k, TILE, D)
-    mean, log_sum = _of_rows(out, grad_tile, log_sums, query_start, query_end, first, heads, d_k, TILE, D)
+    mean, log_sum = _row_terms(out, grad_tile, log_sums, query_start, query_end, first, heads, d_k, TILE, D)
     sums_q = tl.zeros([TILE, D], tl.float32)
     last = tl.minimum(keys, first + TILE) if CAUSAL else keys
     for first_key in range(0, last, TILE):

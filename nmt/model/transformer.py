@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.model.attention import OfKeys, attend, attention_function
+from nmt.model.attention import KeysOrValues, attend, attention_function
 from nmt.model.cache import DecoderCache, LayerCache, RecurrentCache
 from nmt.model.cpu_kernels import Dropout, Linear, PackedLinear, linear
 from nmt.model.device import product_dtype
@@ -130,8 +130,8 @@ class MultiHeadAttention(nn.Module):
         cache, and the mask shows each hypothesis its own earlier positions. Cross-attention is over the encoder
         output, whose keys and values are in the cache.
         """
-        keys: OfKeys
-        values: OfKeys
+        keys: KeysOrValues
+        values: KeysOrValues
         if cache is None:
             q_FHK, keys, values = self.projections(x_FD, encoded_ND)
         elif self.cross:

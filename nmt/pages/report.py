@@ -21,7 +21,8 @@ from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.locks import is_locked
 from nmt.pages.page import data_as_text, page
-from nmt.training.records import CONFIG, METRICS, TRANSLATION_SCORES, MetricsFile, Scores, ranked, stalled_in_words
+from nmt.training.options import CONFIG
+from nmt.training.records import METRICS, TRANSLATION_SCORES, MetricsFile, Scores, ranked, stalled_in_words
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,10 @@ class Run:
     def best(self) -> dict[str, Any] | None:
         """The record of the best validation, by the first --valid-metric; None if there is no validation."""
         records = {record["update"]: record for record in self.valid if record.get("nll") is not None}
-        scores = [Scores(update, r["nll"], *map(r.get, TRANSLATION_SCORES)) for update, r in records.items()]
+        scores = [
+            Scores(update, r["nll"], **{name: r.get(name) for name in TRANSLATION_SCORES})
+            for update, r in records.items()
+        ]
         best = ranked(scores, self._options["valid_metric"][0])[:1]
         return records[best[0].update] if best else None
 

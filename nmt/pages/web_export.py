@@ -8,7 +8,7 @@ from pathlib import Path
 from nmt.checkpoint import Checkpoint
 from nmt.config import Facts
 from nmt.errors import NmtError
-from nmt.files import new_folder, writing
+from nmt.files import new_folder
 from nmt.interop.model_card import model_card
 from nmt.interop.onnx import ENCODER, GRAPHS, MERGED, QUANTIZED, check_exportable, write_model
 from nmt.pages.page import STYLE
@@ -50,7 +50,7 @@ def export_web(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -
         limit = f"a page in a browser can hold {_MOST_BYTES / 1e9:,.1f} GB"
         problem = f"{origin} has {size / 1e9:,.1f} GB of weights in 8 bits, but {limit}"
         raise NmtError(f"{problem}; train a smaller model, or translate with nmt serve")
-    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
+    with new_folder(output, "--output") as folder:
         for file in (*(_FOLDER / "web").iterdir(), STYLE, _FOLDER / "service" / "page.css"):
             shutil.copyfile(file, folder / file.name)
         (folder / "protected.json").write_text(json.dumps(javascript_patterns(), ensure_ascii=False), encoding="utf-8")

@@ -16,7 +16,7 @@ from typing import IO, Self
 
 from nmt.config.options import Config
 from nmt.errors import NmtError
-from nmt.files import new_folder, writing
+from nmt.files import new_folder
 from nmt.parsing.sequences import are_sequences, first_restored, linearized
 from nmt.parsing.trees import TOP, Node, escaped, normalized, read_trees, tagged_as, words_of, write_tree
 from nmt.text.corpus import name_of, read_lines
@@ -186,7 +186,7 @@ def write_treebank(
     if rare_below > 1:
         source = source.with_known(map(_texts, read_treebank(splits["train"])), rare_below)
     trees, symbols = Counter[str](), set[str]()
-    with new_folder(dest, "--dest") as folder, writing(f"--dest {dest}", "free some space or choose another --dest"):
+    with new_folder(dest, "--dest") as folder:
         for name, paths in splits.items():
             with (
                 _new_file(folder / f"{name}.{WORDS}") as words,

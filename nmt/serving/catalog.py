@@ -20,7 +20,7 @@ from nmt.serving.schema import Detection, Directions
 from nmt.text.codec import TextCodec
 from nmt.text.directions import Direction
 from nmt.text.glossary import Glossary
-from nmt.text.languages import Identifier, base_language, label_of, listed, matching, public_codes
+from nmt.text.languages import Identifier, base_language, label_of, listed_codes, matching, public_codes
 from nmt.text.protected import Protected
 from nmt.training.records import METRICS, MetricsFile
 from nmt.translate.confidence import Calibration, calibrations_of
@@ -177,7 +177,7 @@ class Catalog:
         direct = {pair for pair, path in self.paths.items() if len(path) == 1}
         meant = direct & {tuple(map(self.language, languages))} if languages else direct
         if len(meant) != 1:
-            pairs = listed(map(":".join, sorted(direct)), "GET /models")
+            pairs = listed_codes(map(":".join, sorted(direct)), "GET /models")
             raise NmtError(f"--memory {file} has unclear languages; give NAME:SOURCE:TARGET={file} with {pairs}")
         config = self.path(None, *meant.pop())[0].codec.config
         return config.source_lang, config.target_lang
@@ -198,7 +198,7 @@ class Catalog:
             raise NmtError(f"{missing} is missing; source_lang and target_lang choose a model together")
         pair = self.language(source_lang), self.language(target_lang)
         if pair not in self.paths and pair[0] != pair[1]:
-            pairs = listed(map("-".join, self.paths), "GET /models")
+            pairs = listed_codes(map("-".join, self.paths), "GET /models")
             raise UnknownNameError(f"no model translates {'-'.join(pair)!r:.60}; this server translates {pairs}")
         path = self.paths.get(pair, ())
         return (path[0].directed(*pair),) if len(path) == 1 else path
@@ -212,7 +212,7 @@ class Catalog:
         memories = () if name is None else _entry(self.memories, "memory", name)
         languages = [(model.codec.config.source_lang, model.codec.config.target_lang) for model in path]
         if memories and len(languages) == 1 and languages[0] not in [memory.languages for memory in memories]:
-            known = listed("-".join(map(self.language, memory.languages)) for memory in memories)
+            known = listed_codes("-".join(map(self.language, memory.languages)) for memory in memories)
             asked = " into ".join(map(self.language, languages[0]))
             raise NmtError(f"the memory {name} is of {known}, not from {asked}; name another memory, or none")
         return memories
@@ -240,7 +240,7 @@ class Catalog:
     def detections(self, text: str) -> list[Detection]:
         """Returns the languages of this server for a text, the most probable first."""
         if not self.identified:
-            languages = listed(self.languages, "GET /models")
+            languages = listed_codes(self.languages, "GET /models")
             raise NmtError(f"the languages {languages} cannot be identified; name the source language")
         ranked = self._identifier.ranked(text, self.identified)
         return [Detection(language=language, probability=probability) for language, probability in ranked]

@@ -11,7 +11,7 @@ from unicodedata import category
 from nmt.errors import DamagedError, NmtError
 from nmt.text.casing import upper
 from nmt.text.directions import UNNAMED, Direction
-from nmt.text.languages import has_spaces, listed
+from nmt.text.languages import has_spaces, listed_codes
 from nmt.text.mapped import MAPPED_KINDS, Mapped
 from nmt.text.moses import WHOLE, Moses
 from nmt.text.subword import EOS, UNK, Subword
@@ -123,7 +123,7 @@ class TextCodec:
             return [], []
         lang = direction.target if config.placement == "target_on_source" else direction.source
         if lang not in self._languages:
-            raise NmtError(f"--source-lang is missing; name one of {listed(config.languages)}")
+            raise NmtError(f"--source-lang is missing; name one of {listed_codes(config.languages)}")
         token = self._languages[lang]
         return ([], [EOS, token]) if config.placement == "behind_source" else ([token], [])
 

@@ -206,7 +206,7 @@ def matching(code: str, codes: Sequence[str]) -> str:
         return meant[0]
     if meant:
         raise NmtError(f"the language {code!r:.40} may be {' or '.join(meant)}; name one of them")
-    raise NmtError(f"the model has no language {code!r:.40}, but {listed(codes)}")
+    raise NmtError(f"the model has no language {code!r:.40}, but {listed_codes(codes)}")
 
 
 def public_codes(codes: Iterable[str]) -> dict[str, str]:
@@ -222,7 +222,7 @@ def public_codes(codes: Iterable[str]) -> dict[str, str]:
     return public
 
 
-def listed(codes: Iterable[str], where: str = "nmt info") -> str:
+def listed_codes(codes: Iterable[str], where: str = "nmt info") -> str:
     """Returns codes in words; `where` lists all of them."""
     in_order = sorted(codes)
     shown = in_order[:_LISTED]

@@ -12,7 +12,7 @@ from nmt.errors import NmtError
 from nmt.text.casing import is_upper, lower
 from nmt.text.directions import Direction
 from nmt.text.forms import Endings
-from nmt.text.languages import MULTIPLE, UNKNOWN, listed, matching
+from nmt.text.languages import MULTIPLE, UNKNOWN, listed_codes, matching
 from nmt.text.mapped import MappedKind
 
 # Tokenisers: the Moses scripts, with a language behind the hyphen
@@ -120,7 +120,7 @@ class TextConfig(Config):
         if not self.languages:
             return f"{self.source_lang} -> {self.target_lang}"
         count = len(self.directions)
-        return listed(self.all_languages) + (f" in {console.counted(count, 'direction')}" if count else "")
+        return listed_codes(self.all_languages) + (f" in {console.counted(count, 'direction')}" if count else "")
 
     @property
     def given_tokens(self) -> int:
@@ -151,9 +151,9 @@ class TextConfig(Config):
             elif name == "source" and self.placement == "target_on_source":
                 codes.append(UNKNOWN)  # the model need not know it
             else:
-                raise NmtError(f"--{name}-lang is missing; name one of {listed(possible)}")
+                raise NmtError(f"--{name}-lang is missing; name one of {listed_codes(possible)}")
         if codes[0] == codes[1]:
-            raise NmtError(f"both languages are {codes[0]}; name two of {listed(self.all_languages)}")
+            raise NmtError(f"both languages are {codes[0]}; name two of {listed_codes(self.all_languages)}")
         return Direction(*codes)
 
     @cached_property

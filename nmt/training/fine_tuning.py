@@ -15,7 +15,7 @@ from nmt.errors import NmtError
 from nmt.model.architectures import layers_taken
 from nmt.model.transformer import Transformer
 from nmt.text.codec import SubwordModel, TextCodec
-from nmt.text.languages import listed
+from nmt.text.languages import listed_codes
 
 _T = TypeVar("_T")
 # The lists of layers by the option that says how many there are. A model may begin with some layers of a checkpoint.
@@ -43,7 +43,7 @@ def checkpoint_to_start_from(path: str, config: ModelConfig, codec: TextCodec) -
         model_languages, data_languages = (text.in_words.replace(" -> ", " to ") for text in (then, now))
         console.warn(f"{path} translates {model_languages}, but the data is {data_languages}")
     elif new := set(now.languages) - set(then.languages):
-        console.warn(f"{path} does not have {listed(new)}, so the tokens of these languages start at random")
+        console.warn(f"{path} does not have {listed_codes(new)}, so the tokens of these languages start at random")
     return checkpoint
 
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
-from nmt import console, extensions
+from nmt import console
 from nmt.checkpoint_format import read_model_config
-from nmt.config import ModelConfig, TrainConfig
-from nmt.config.file import options_in
+from nmt.config import TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, CorpusSize, choose_by_updates, pick
 from nmt.training.fine_tuning import check_sizes
 from nmt.training.learning_rate import ENDLESS
+from nmt.training.options import architecture, command_line, flag_words, options_of_run
 from nmt.training.ranks import is_launched, is_rank, join_ranks, launch
-from nmt.training.run_folder import CONFIG, RunFolder, architecture, command_line, flag_words, numbered
+from nmt.training.run_folder import RunFolder, numbered
 from nmt.training.train import check_save_dir, dry_run, prepare, seconds_per_update, train, train_in_folder
 from nmt.training.update import fit_memory, plan_epoch
 
@@ -59,7 +59,7 @@ def train_in_time(
     check_save_dir(data, config)
     with nullcontext() if estimate else folder.locked():
         if numbered(folder.path, "state"):
-            config, overrides = _options_of_run(config, overrides, given)
+            config, overrides = options_of_run(config, overrides, given)
         else:
             config, overrides = with_choices(data, config, overrides, given, seconds)
             is_given = "max_updates" in given
@@ -84,24 +84,6 @@ def train_in_time(
         launch(arguments, config.gpus, config.device)
     else:
         dry_run(data_folder, model, config)
-
-
-def _options_of_run(
-    config: TrainConfig, overrides: dict[str, Any], given: set[str]
-) -> tuple[TrainConfig, dict[str, Any]]:
-    """Returns the options in config.toml of the run folder, except for those that are given."""
-    path = Path(config.save_dir) / CONFIG
-    if not path.exists():
-        raise NmtError(
-            f"{config.save_dir} has a training state, but {path}, which has its options, is missing; give the options "
-            f"without a time, or another --save-dir"
-        )
-    console.info(f"{config.save_dir} has a training state; resuming with the options in {path}, whatever the time")
-    stored = options_in(str(path))
-    training_options = {f.name: stored[f.name] for f in fields(TrainConfig) if f.name in stored.keys() - given}
-    resumed = TrainConfig.from_dict(config.to_dict() | training_options, str(path))
-    extensions.load(resumed.user_module)  # flags load only the module of the command line
-    return resumed, {f.name: stored[f.name] for f in fields(ModelConfig) if f.name in stored} | overrides
 
 
 def with_choices(

@@ -14,10 +14,11 @@ from nmt import console
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder, raw_names
 from nmt.files import writing
-from nmt.text.languages import listed
+from nmt.text.languages import listed_codes
 from nmt.training.learning_rate import learning_rate
+from nmt.training.options import command_line
 from nmt.training.records import TRANSLATION_SCORES, Scores, Validation, stalled_in_words
-from nmt.training.run_folder import AVERAGE, BEST, RunFolder, command_line, numbered
+from nmt.training.run_folder import AVERAGE, BEST, RunFolder, numbered
 from nmt.training.state import Training
 from nmt.training.update import Interval
 
@@ -214,7 +215,9 @@ def _languages(data: DataFolder) -> str:
     """Returns the languages of the training pairs, which may be fewer than those of the model."""
     if not data.trained:
         return data.codec.config.in_words
-    return f"{listed(set(chain.from_iterable(data.trained)))} in {console.counted(len(data.trained), 'direction')}"
+    return (
+        f"{listed_codes(set(chain.from_iterable(data.trained)))} in {console.counted(len(data.trained), 'direction')}"
+    )
 
 
 def show_lines(lines: Mapping[str, str]) -> None:

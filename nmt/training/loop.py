@@ -20,16 +20,8 @@ from nmt.model.device import is_out_of_memory
 from nmt.training.averaging import average_checkpoints
 from nmt.training.clock import Clock
 from nmt.training.log import TrainingLog
-from nmt.training.run_folder import (
-    AVERAGE,
-    BEST,
-    STATES_KEPT,
-    RunFolder,
-    architecture,
-    numbered,
-    options_of,
-    write_config,
-)
+from nmt.training.options import architecture, options_of, write_config
+from nmt.training.run_folder import AVERAGE, BEST, STATES_KEPT, RunFolder, numbered
 from nmt.training.snapshots import has_room_for_copies, provenance_of, snapshot_of, training_state_of
 from nmt.training.state import Training
 from nmt.training.update import Interval, SkippedUpdates, endless_updates, train_update

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from nmt import console
-from nmt.checkpoint import Computed
+from nmt.checkpoint import Computed, meta_model
 from nmt.checkpoint_format import read_digest, read_rows
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.model.cpu_kernels import Linear
-from nmt.model.device import without_memory
 from nmt.model.lora import FrozenTable, add_low_rank, update_of
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
@@ -66,9 +65,7 @@ class FrozenBase:
                 self._rows[table] = torch.tensor([rows.get(piece, -1) for piece in new])
                 learns = [row for row, piece in enumerate(new) if piece in imported or piece not in rows]
                 self.added[table] = torch.tensor(learns, dtype=torch.long)
-        with without_memory():
-            sizes = len(codec.source), len(codec.target)
-            self._model = Transformer(config, *sizes, shared=codec.config.joint_vocab)
+        self._model = meta_model(config, codec)
         weights = dict(self._model.named_parameters())
         self.names = {name for name in weights if rank or name in _TABLES}
         self.names_in_model = weights.keys() - self.names

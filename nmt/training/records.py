@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from nmt import console
 from nmt.files import read_bytes, replaced_file, writing
 
-METRICS, CONFIG = "metrics.jsonl", "config.toml"
+METRICS = "metrics.jsonl"
 
 # The numbers that a report reads from each kind of record that a run has many of.
 _NUMBERS = {
@@ -75,6 +75,11 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if is_whole else None
 
 
+def field_of(metric: str) -> str:
+    """Returns the name that a metric has in `Scores` and in records."""
+    return metric.replace("-", "_")
+
+
 @dataclass(frozen=True)
 class Scores:
     """The scores of a validation.
@@ -99,11 +104,11 @@ class Scores:
 
     def has(self, metric: str) -> bool:
         """Returns whether the validation computed a metric."""
-        return getattr(self, metric.replace("-", "_")) is not None
+        return getattr(self, field_of(metric)) is not None
 
     def quality(self, metric: str) -> tuple[float, float]:
         """Returns what is larger for a better validation: the score, and for equal scores the negative loss."""
-        score = -self.nll if metric == "nll" else getattr(self, metric.replace("-", "_"))
+        score = -self.nll if metric == "nll" else getattr(self, field_of(metric))
         if score is None or math.isnan(score):
             return -math.inf, -math.inf
         return score, -math.inf if math.isnan(self.nll) else -self.nll

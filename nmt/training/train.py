@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nmt
 from nmt import console
-from nmt.checkpoint import WEIGHT_BYTES, Checkpoint, check_memory
+from nmt.checkpoint import WEIGHT_BYTES, Checkpoint, check_memory, meta_model
 from nmt.config import ModelConfig, ScoreConfig, SearchConfig, TrainConfig, flag_name
 from nmt.data.batching import PLAN_VERSION, UpdatePlan
 from nmt.data.folder import DataFolder
@@ -19,6 +19,7 @@ from nmt.errors import MemoryRanOutError, NmtError, OptionError, StoppedError, i
 from nmt.files import identity
 from nmt.model.architectures import parameter_count, training_flops, weight_shapes
 from nmt.model.device import device_type
+from nmt.model.lora import add_low_rank
 from nmt.scoring import METRICS, tokenizer_warning
 from nmt.training.clock import Clock
 from nmt.training.fine_tuning import start_from
@@ -62,8 +63,8 @@ def train_in_folder(training: Training, folder: RunFolder, clock: Clock | None =
         return f"after update {update:,} with its state saved in {folder.path}" if update else "before the first update"
 
     try:
-        if not resume(training, folder) and training.config.init_from and training.base is None:
-            start_from(training.config.init_from, training.loss.model, training.data.codec)
+        if not resume(training, folder):
+            _take_first_weights(training)
         loop.run(first_plan(training))
     except MemoryRanOutError as error:
         # All ranks have the same state, but the main rank waits for the gradients of this one.
@@ -149,6 +150,12 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
     return Training(data, model_config, config, rank)
 
 
+def _take_first_weights(training: Training) -> None:
+    """Begins with the weights of --init-from, unless the model has them already because most do not learn."""
+    if training.config.init_from and training.base is None:
+        start_from(training.config.init_from, training.loss.model, training.data.codec)
+
+
 def bytes_of_weights(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> int:
     """Returns the memory of the weights, and of gradients, moments and average of those that learn.
 
@@ -159,9 +166,10 @@ def bytes_of_weights(data: DataFolder, model_config: ModelConfig, config: TrainC
     copies = 2 + (2 if config.optimizer == "adam" else 1) + (config.ema is not None)
     count = parameter_count(model, codec)
     if config.lora:
-        attention = 2 * (model.d_model + model.heads * model.d_k) + 2 * (model.d_model + model.heads * model.d_v)
-        layers, feed_forward = model.encoder_layers + model.decoder_layers, 2 * (model.d_model + model.d_ff)
-        factors = config.lora * (layers * (attention + feed_forward) + model.decoder_layers * attention)
+        adapted = meta_model(model, codec)
+        add_low_rank(adapted, config.lora)
+        named = adapted.named_parameters()
+        factors = sum(weight.numel() for name, weight in named if name.endswith((".down", ".up")))
         return 2 * count + copies * WEIGHT_BYTES * factors
     shapes = weight_shapes(model, len(codec.target), 0 if codec.config.joint_vocab else len(codec.source))
     beginnings = tuple(chain.from_iterable(FROZEN_WEIGHTS[value] for value in config.freeze))
@@ -206,8 +214,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
     """
     with join_ranks(config, saves=False) as rank:
         training = prepare(DataFolder.open(data_folder), model_config, config, rank)
-        if config.init_from and training.base is None:
-            start_from(config.init_from, training.loss.model, training.data.codec)
+        _take_first_weights(training)
         plan = first_plan(training)
         seconds = seconds_per_update(training, plan, _SECONDS)
         updates = config.max_updates

@@ -18,7 +18,7 @@ from nmt.model.device import moved
 from nmt.model.transformer import Transformer
 from nmt.scoring import corpus_scores
 from nmt.text.directions import Direction
-from nmt.training.records import Scores, Validation
+from nmt.training.records import Scores, Validation, field_of
 from nmt.training.state import Training
 from nmt.translate.calibration import LEAST_LINES, calibrate
 from nmt.translate.confidence import validity
@@ -72,14 +72,14 @@ def validate(training: Training) -> Validation:
         outputs, own_references = ([pair[name] for pair in pairs] for name in ("output", "reference"))
         computed = corpus_scores(outputs, [own_references], metrics, config) if metrics else []
         metric_scores = dict(zip(metrics, computed, strict=True))
-        values = {metric.replace("-", "_"): score.score for metric, score in metric_scores.items()}
+        values = {field_of(metric): score.score for metric, score in metric_scores.items()}
         scores[str(direction)] = Scores(training.counters.update, nll, **values)
         signatures |= {metric_scores["bleu"].signature: None} if "bleu" in metric_scores else {}
         # A few translations for metrics.jsonl.
         step = -(-len(pairs) // max(1, _SAMPLES // len(directions))) or 1
         direction_field = {"direction": str(direction)} if text.languages else {}
         samples += [pair | direction_field for pair in pairs[::step]]
-    names = ["nll", *(metric.replace("-", "_") for metric in metrics)]
+    names = ["nll", *map(field_of, metrics)]
     means = {name: sum(getattr(each, name) for each in scores.values()) / len(scores) for name in names}
     mean = Scores(training.counters.update, **means)
     return Validation(mean, ", ".join(signatures) or None, samples, scores if text.languages else {})

@@ -67,9 +67,9 @@ from nmt.text.directions import Direction
 from nmt.text.protected import Protected
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 from nmt.text.text_config import TextConfig
+from nmt.training.options import flag_words
 from nmt.training.ranks import join_ranks
 from nmt.training.records import METRICS, MetricsFile
-from nmt.training.run_folder import flag_words
 from nmt.training.state import Training
 from nmt.training.train import prepare, timed_updates
 from nmt.training.update import endless_updates, fit_memory, plan_epoch

@@ -290,7 +290,7 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
     ("x.fon.txt x.mos.txt --memory=m.tsv --output=m.tsv", "--output m.tsv is the same file as the input m.tsv"),
     ("x.fon.txt x.mos.txt --format=text", "--format must be one of txt, md"),
     ("english.txt x.mos.txt --source-lang=de", "english.txt is in the language en, but must be in de"),
-    ("x.fon.txt x.mos.txt --source-lang=mos", "--source-lang and --target-lang are both mos; name two languages"),
+    ("x.fon.txt x.mos.txt --source-lang=mos", "--source-lang and --target-lang are both 'mos'; they must differ"),
 ])  # fmt: skip
 def test_what_cannot_be_aligned_gets_a_sentence(here: Path, arguments: str, message: str) -> None:
     write(here)

@@ -26,13 +26,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import DataConfig, JobConfig
-from nmt.data import corpora, encoder
+from nmt.data import codec, encoder, raw_pairs
 from nmt.data import preprocess as module
 from nmt.data.arrays import TokenArray
 from nmt.data.augmentation import augmented, in_title_case, with_typing_errors, without_final_punctuation
-from nmt.data.corpora import RawPairs, augmented_pairs
 from nmt.data.folder import DataFolder
 from nmt.data.preprocess import preprocess
+from nmt.data.raw_pairs import RawPairs, augmented_pairs
 from nmt.errors import NmtError, StoppedError
 from nmt.jobs.stream import Execution
 from nmt.text.languages import look_swapped
@@ -141,7 +141,7 @@ def test_pairs_exactly_at_the_limits_are_kept(run: Run, write_corpus: WriteCorpu
 
 def test_chunks_are_bounded_in_pairs_and_characters() -> None:
     pairs = [("a" * 400_000, "b" * 400_000, "0-0")] * 5 + [("a", "b", "")] * 4100
-    chunks = list(corpora.raw_pairs(pairs))
+    chunks = list(raw_pairs.raw_pairs(pairs))
     assert [pair for chunk in chunks for pair in zip(*chunk[:3], strict=True)] == pairs
     assert [chunk.first for chunk in chunks] == [0, 2, 4, 2004, 4004]
     assert [len(chunk.source) for chunk in chunks] == [2, 2, 2000, 2000, 101]
@@ -152,7 +152,7 @@ def test_the_sample_is_uniform_and_has_the_requested_size(wanted: int) -> None:
     pairs = [(str(i), "") for i in range(20)]
     counts = [0] * 20
     for seed in range(500):
-        sample = list(corpora.sample(pairs, 20, wanted, seed))
+        sample = list(codec.sample(pairs, 20, wanted, seed))
         assert len(sample) == wanted
         assert sample == sorted(sample, key=lambda pair: int(pair[0]))
         for source, _ in sample:
@@ -290,7 +290,7 @@ def test_a_signal_ends_the_command_without_files(command: list[str], tmp_path: P
 def interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupts preprocessing after it has finished 200 of 300 training pairs and encoded more."""
     monkeypatch.setattr(module, "_SHARD_PAIRS", 100)
-    monkeypatch.setattr(corpora, "CHUNK_PAIRS", 30)
+    monkeypatch.setattr(raw_pairs, "CHUNK_PAIRS", 30)
     complete = [DEFAULT] * 3 * 9  # source, target and links of 9 chunks
     with monkeypatch.context() as patched, pytest.raises(StoppedError):
         patched.setattr(encoder, "flatten", Mock(wraps=encoder.flatten, side_effect=[*complete, KeyboardInterrupt]))
@@ -337,7 +337,7 @@ def test_work_is_kept_if_renaming_fails(run: Run, tmp_path: Path, capsys: pytest
 
 
 def test_work_that_is_killed_goes_on_with_the_same_command(command: list[str], tmp_path: Path) -> None:
-    for death in ("nmt.data.corpora.check", "nmt.data.preprocess.complete", "pathlib.Path.rename"):
+    for death in ("nmt.data.preprocess.check_pairs", "nmt.data.preprocess.complete", "pathlib.Path.rename"):
         forks.run(*command, "--workers=1", before=At(death), code=-signal.SIGKILL)
         assert not (tmp_path / "a/b/data").exists()
         (tmp_path / "a/b/data.unfinished/data/valid.en.tokens").write_bytes(b"rubbish")
@@ -350,7 +350,7 @@ def test_work_that_is_killed_goes_on_with_the_same_command(command: list[str], t
 
 def test_neither_workers_nor_parts_change_the_data(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run(dest="whole", max_length=30).path
-    monkeypatch.setattr(corpora, "CHUNK_PAIRS", 30)
+    monkeypatch.setattr(raw_pairs, "CHUNK_PAIRS", 30)
     monkeypatch.setattr(module, "_SHARD_PAIRS", 40)
     same_data(run(dest="by-two", max_length=30, workers=2).path, expected)
     for options in (JobConfig(shard="2/3"), JobConfig(shard="1/3"), JobConfig(shard="3/3"), JobConfig(merge=True)):

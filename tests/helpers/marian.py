@@ -3,7 +3,7 @@
 import io
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,16 @@ import transformers  # loads its models only when a test writes one
 _SCRIPTS = [(0x61, 0x7A), (0xC0, 0xFF), (0x370, 0x3FF), (0x410, 0x44F), (0x5D0, 0x5EA), (0x621, 0x64A), (0x905, 0x939),
             (0x3041, 0x3093), (0x4E00, 0x4E60), (0xAC00, 0xAC60), (0x1F600, 0x1F640), (0x30, 0x39)]  # fmt: skip
 _MARKS = [".", ",", "!", "…", "«", "»", "“", "’", "-", "   ", "\u00a0", "\u3000", "½", "ﬁ", "e\u0301", "&amp;", "▁"]
+
+
+def change(name: str, **values: Any) -> Callable[[Path], None]:
+    """Returns a function that changes fields of a JSON file; None removes a field."""
+
+    def apply(folder: Path) -> None:
+        content = json.loads((folder / name).read_text()) | values
+        (folder / name).write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
+
+    return apply
 
 
 def mixed_lines(count: int, seed: int) -> list[str]:

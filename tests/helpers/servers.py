@@ -44,6 +44,11 @@ class Answer:
         return json.loads(self.body)
 
 
+def texts(answer: Any) -> list[str]:
+    """Returns the translations in an answer of `/translate`."""
+    return [translation["text"] for translation in answer["translations"]]
+
+
 class Server:
     """A running server.
 

@@ -17,7 +17,7 @@ import torch
 import transformers  # loads its models only when a test uses one
 from checkpoints import TEXT_CONFIG, Trap
 from commands import failed, run, same_weights
-from marian import write_model
+from marian import change, write_model
 
 pytestmark = pytest.mark.xdist_group("transformers")  # so that one process of the suite imports its models
 
@@ -51,16 +51,6 @@ def save_torch(folder: Path, content: Any, legacy: bool) -> Path:
     path = folder / "pytorch_model.bin"
     torch.save(content, path, pickle_protocol=4, _use_new_zipfile_serialization=not legacy)
     return path
-
-
-def change(name: str, **values: Any) -> Callable[[Path], None]:
-    """Returns a function that changes fields of a JSON file; None removes a field."""
-
-    def apply(folder: Path) -> None:
-        content = json.loads((folder / name).read_text()) | values
-        (folder / name).write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
-
-    return apply
 
 
 config = partial(change, "config.json")

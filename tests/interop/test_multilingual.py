@@ -19,7 +19,7 @@ import torch
 import transformers  # loads its models only when a test uses one
 from checkpoints import saved
 from commands import failed, needs_linux, run, weights
-from marian import mixed_lines, write_model
+from marian import change, mixed_lines, write_model
 from multilingual import bpe_model, bpe_pieces, write_m2m, write_nllb
 from safetensors.torch import load_file, save_file
 from test_export import Argos
@@ -525,16 +525,6 @@ def test_formats_without_languages_are_refused(
 
 
 # Folders that are damaged, or have something that nmt does not
-
-
-def change(name: str, **values: Any) -> Callable[[Path], None]:
-    """Returns a function that changes fields of a JSON file; None removes a field."""
-
-    def apply(folder: Path) -> None:
-        content = json.loads((folder / name).read_text()) | values
-        (folder / name).write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
-
-    return apply
 
 
 def index(*files: str) -> Callable[[Path], None]:

@@ -10,7 +10,7 @@ from commands import SMALL, TRAIN, failed, run
 from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import flag_name
 from nmt.model.architectures import ARCHITECTURES, model_config, parameters
-from nmt.training.run_folder import options_of
+from nmt.training.options import options_of
 
 # The paper's Table 3, in millions.
 PARAMETERS = {

@@ -4,13 +4,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from checkpoints import eloquent_checkpoint, generated, multilingual_codec, saved, small_checkpoint
 from commands import run
-from servers import Server, serving
+from servers import Server, serving, texts
 
 from nmt.serving.catalog import load_models
 
@@ -73,10 +72,6 @@ def test_a_memory_of_another_direction_is_refused(models: dict[str, Path], tmp_p
         while (state := server.get(f"/documents/{document['id']}").json)["state"] in ("waiting", "translating"):
             pass
         assert said in state["error"]
-
-
-def texts(answer: Any) -> list[str]:
-    return [translation["text"] for translation in answer["translations"]]
 
 
 @pytest.mark.parametrize("fields, name, direction", [

@@ -20,7 +20,7 @@ from checkpoints import (
     translated_html,
     two_models,
 )
-from servers import Answer, Server, head, hold, serving
+from servers import Answer, Server, head, hold, serving, texts
 
 import nmt
 from nmt.config import SearchConfig
@@ -59,10 +59,6 @@ def keyed(models: list[Path], folder: Path) -> Iterator[Server]:
 def expected(model: Path, lines: list[str]) -> list[str]:
     found = generated(model, lines, "--precision=fp32")
     return [line["hypotheses"][0]["text"] for line in found]
-
-
-def texts(answer: Any) -> list[str]:
-    return [translation["text"] for translation in answer["translations"]]
 
 
 def form(server: Server, path: str, *fields: tuple[str, Any], method: str = "POST", **headers: str) -> Answer:

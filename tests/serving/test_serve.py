@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from checkpoints import ELOQUENT, chinese_codec, eloquent_checkpoint, generated, saved, some_sentences
 from commands import failed, run
-from servers import Server, head, hold, new_interpreter, serving
+from servers import Server, head, hold, new_interpreter, serving, texts
 
 from nmt.config import ServeConfig
 from nmt.serving.schema import search_config
@@ -51,10 +51,6 @@ def chinese_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
 def expected_texts(model: Path, lines: list[str]) -> list[str]:
     found = generated(model, lines, "--precision=fp32", "--max-length-offset=3")
     return [line["hypotheses"][0]["text"] for line in found]
-
-
-def texts(answer: Any) -> list[str]:
-    return [translation["text"] for translation in answer["translations"]]
 
 
 def hypotheses(answer: Any) -> list[list[dict[str, Any]]]:

@@ -6,7 +6,7 @@ import pytest
 from checkpoints import TEXT_CONFIG
 
 from nmt.data.augmentation import in_title_case
-from nmt.data.corpora import RawPairs, augmented_pairs
+from nmt.data.raw_pairs import RawPairs, augmented_pairs
 from nmt.text.casing import has_case, is_upper, lower, upper
 from nmt.text.directions import Direction
 from nmt.text.glossary import Glossary

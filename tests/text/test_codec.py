@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config import DataConfig
-from nmt.data.corpora import text_config
+from nmt.data.codec import text_config
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.moses import WHOLE, Moses

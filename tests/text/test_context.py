@@ -10,9 +10,9 @@ from commands import failed, run
 from servers import serving
 
 from nmt.config import DataConfig, SearchConfig
-from nmt.data.corpora import RawPairs
 from nmt.data.encoder import Encoder, columns_of
 from nmt.data.folder import DataFolder
+from nmt.data.raw_pairs import RawPairs
 from nmt.documents.document import ReadOptions
 from nmt.documents.sentences import Sentences
 from nmt.text.codec import TextCodec

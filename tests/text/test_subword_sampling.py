@@ -147,7 +147,7 @@ def test_encodings_depend_on_seed_not_on_chunks(corpus: Path, tmp_path: Path, mo
     options = ["--subword-dropout=0.2", "--encodings=3"]
     preprocess(corpus, tmp_path / "other", *options, "--seed=2")
     assert content(corpus / "sampled")["train.en.tokens"] != content(tmp_path / "other")["train.en.tokens"]
-    monkeypatch.setattr("nmt.data.corpora.CHUNK_PAIRS", 70)
+    monkeypatch.setattr("nmt.data.raw_pairs.CHUNK_PAIRS", 70)
     preprocess(corpus, tmp_path / "parts", *options)
     assert content(corpus / "sampled") == content(tmp_path / "parts")
 

@@ -11,9 +11,9 @@ from conftest import invented_pairs
 
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import DataConfig, SearchConfig
-from nmt.data.corpora import RawPairs
 from nmt.data.encoder import Encoder
 from nmt.data.folder import DataFolder
+from nmt.data.raw_pairs import RawPairs
 from nmt.text.protected import Protected
 from nmt.translate.encoding import encode
 from nmt.translate.units import Unit, UnitMaker

@@ -18,7 +18,7 @@ from nmt.console import clock
 from nmt.errors import StoppedError
 from nmt.model.architectures import ARCHITECTURES
 from nmt.training import loop
-from nmt.training.run_folder import CONFIG, command_line, options_of, write_config
+from nmt.training.options import CONFIG, command_line, options_of, write_config
 
 OPTIONS = ["--max-updates=4", "--save-updates=2", "--log-updates=2", "--valid-metric=nll"]
 
