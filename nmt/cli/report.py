@@ -46,7 +46,8 @@ def report(
     """
     if watch and output is not None:
         raise NmtError("--watch writes no file, but --output was given; leave out one of the two")
-    from nmt.pages.report import read_runs, report_data, report_page, serve
+    from nmt.pages.report import read_runs, report_data, report_page
+    from nmt.pages.report_server import serve
 
     read = read_runs(runs, name)
     data = report_data(read, sustained_tflops)  # also with --watch, so that wrong runs end the command
