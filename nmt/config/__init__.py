@@ -6,17 +6,10 @@ This package does not import torch, so that `nmt --help` is fast.
 # Other packages import these names from here.
 # ruff: noqa: F401
 from nmt.config.aligning import AlignConfig, AlignFiles
-from nmt.config.data import (
-    CleanConfig,
-    CorpusConfig,
-    DataConfig,
-    Normalization,
-    SelectionConfig,
-    SubwordKind,
-    Tokenizer,
-)
+from nmt.config.data import CleanConfig, CorpusConfig, DataConfig, Normalization, SubwordKind, Tokenizer
+from nmt.config.exchange import Facts, SelectionConfig
 from nmt.config.jobs import DocumentFiles, JobConfig, RescoringFiles, TranslationFiles
-from nmt.config.model import Facts, ModelConfig
+from nmt.config.model import ModelConfig
 from nmt.config.options import flag_name, names_in
 from nmt.config.serving import ServeConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TimeConfig, TrainConfig

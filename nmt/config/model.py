@@ -136,15 +136,3 @@ class ModelConfig(Config, panel="Model"):
         """Raises an error if the model has fewer learned positions than `needed`."""
         if self.learned_positions is not None and needed > self.learned_positions:
             raise NmtError(f"the model learns {self.learned_positions:,} positions, but {why} {needed:,}; {advice}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Facts(Config, panel="Model card"):
-    """What only the user knows about a model. Its card has a section for each fact that is given.
-
-    `nmt export` reads the file of `scores`; for the card, they are its text.
-    """
-
-    data: str | None = option(None, "What the model was trained on.")
-    license: str | None = option(None, "Licence and attribution of the model.")
-    scores: str | None = option(None, "File with any text, such as the output of nmt score.")

@@ -1,4 +1,4 @@
-"""The options of `nmt train`."""
+"""The options of `nmt train`, and those of the hardware, which other commands have, too."""
 
 from dataclasses import dataclass
 from functools import partial
