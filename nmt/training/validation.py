@@ -46,8 +46,9 @@ def validate(training: Training) -> Validation:
     may_be_last &= not training.model_config.learned_positions
     translates, share = training.config.translates, None
     most = training.config.valid_lines or (_LINES if training.data.codec.config.languages else sys.maxsize)
-    few = max(1, _SAMPLES // len(training.data.directions("valid")))
-    units, references = _lines(training, most if translates else few) if translates or may_be_last else ([], [])
+    units, references = (
+        _lines(training, most if translates else _samples_each(training)) if translates or may_be_last else ([], [])
+    )
     with training.average.in_use(), suppress(StoppedError):
         rank_units = units[training.world.rank :: training.world.size]
         best = _translations(training, training.loss.model, rank_units, "translating the validation set")
@@ -59,9 +60,24 @@ def validate(training: Training) -> Validation:
     output = [""] * len(units)
     for rank, translated in enumerate(translations):
         output[rank :: len(translations)] = translated
+    return _scored(training, units, references, output, losses)
+
+
+def _scored(
+    training: Training,
+    units: Sequence[Unit],
+    references: Sequence[str],
+    translations: Sequence[str],
+    losses: Sequence[Sequence[tuple[float, int]]],
+) -> Validation:
+    """Returns the scores of each direction and their means, with a few translations as samples.
+
+    Args:
+        losses: of each rank, for each direction the loss and its number of target tokens.
+    """
     pairs_of = defaultdict[Direction, list[dict[str, str]]](list)
-    for unit, reference, text_of_unit in zip(units, references, output, strict=True):
-        pairs_of[unit.direction].append({"source": unit.source, "reference": reference, "output": text_of_unit})
+    for unit, reference, translation in zip(units, references, translations, strict=True):
+        pairs_of[unit.direction].append({"source": unit.source, "reference": reference, "output": translation})
     text, directions = training.data.codec.config, training.data.directions("valid")
     metrics = [metric for metric in training.config.valid_metric if metric != "nll"]
     scores, signatures, samples = dict[str, Scores](), dict[str, None](), list[dict[str, str]]()
@@ -76,13 +92,18 @@ def validate(training: Training) -> Validation:
         scores[str(direction)] = Scores(training.counters.update, nll, **values)
         signatures |= {metric_scores["bleu"].signature: None} if "bleu" in metric_scores else {}
         # A few translations for metrics.jsonl.
-        step = -(-len(pairs) // max(1, _SAMPLES // len(directions))) or 1
+        step = -(-len(pairs) // _samples_each(training)) or 1
         direction_field = {"direction": str(direction)} if text.languages else {}
         samples += [pair | direction_field for pair in pairs[::step]]
     names = ["nll", *map(field_of, metrics)]
     means = {name: sum(getattr(each, name) for each in scores.values()) / len(scores) for name in names}
     mean = Scores(training.counters.update, **means)
     return Validation(mean, ", ".join(signatures) or None, samples, scores if text.languages else {})
+
+
+def _samples_each(training: Training) -> int:
+    """Returns how many translations of each direction are in the log."""
+    return max(1, _SAMPLES // len(training.data.directions("valid")))
 
 
 def _losses(training: Training) -> list[tuple[float, int]]:
