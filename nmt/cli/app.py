@@ -41,7 +41,7 @@ from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
 
 
 class _Command(TyperCommand):
-    """A command that finds forgotten and repeated values, and whose help page has all names in full.
+    """A command that finds forgotten values and repeated texts, and whose help page has all names in full.
 
     Typer would take the next flag as a value, use the last one of several, and break long names in 80 columns.
     """
@@ -52,7 +52,8 @@ class _Command(TyperCommand):
         for param in {param.name: param for param in order}.values():
             value, count = given[param.name], sum(each.name == param.name for each in order)
             values = value if isinstance(value, list | tuple) else [value]
-            if next_flag := next((each for each in values if each in flags), None):
+            next_flag = next((each for each in values if each in flags and f"{param.opts[0]}={each}" not in args), None)
+            if next_flag and isinstance(param, TyperOption):
                 raise typer.BadParameter(f"{param.opts[0]} has no value, but is followed by {next_flag}; give one", ctx)
             is_text = isinstance(param, TyperOption) and param.type_descriptor.annotation is str
             if count > 1 and is_text and isinstance(value, str):

@@ -38,8 +38,8 @@ _LIKE_DOCX = ("doc", "odt", "rtf")  # formats that programs can save as DOCX
 FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*\n(?=[ \t]*(?:#|\[|\{|[^\s#:=][^:=\n]*[:=]|\n*\1))(?:.*\n)*?(?:\1|(?<=\n)\.{3})[ \t]*(?:\n|\Z)"
     r"|(?i:authors?|category|date|layout|slug|summary|tags|template|title):[ \t].*\n"
-    r"(?:[\w -]+:(?:[ \t].*)?\n|[ \t]+\S.*\n)*(?=[ \t]*\n)"
-    r"|\{[ \t]*\n[ \t]+\"(?:.*\n)*?\}[ \t]*(?:\n|\Z)|%[ \t]+\S.*\n(?:%.*\n|[ \t]+\S.*\n)*"
+    r"(?:[ \t]+\S.*\n)*[\w -]+:(?:[ \t].*)?\n(?:[\w -]+:(?:[ \t].*)?\n|[ \t]+\S.*\n)*(?=[ \t]*\n)"
+    r"|\{[ \t]*\n[ \t]+\"(?:.*\n)*?\}[ \t]*(?:\n|\Z)|%[ \t]+\S.*\n(?:[ \t]+\S.*\n)*%.*\n(?:%.*\n|[ \t]+\S.*\n)*"
 )
 BILINGUAL = (*_SUFFIXES["po"], *_SUFFIXES["xliff"])  # formats of files that have the translations, too
 

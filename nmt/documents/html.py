@@ -34,8 +34,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     encoding = _encoding_of_page(data)
     mark = "\ufeff" * encoding.startswith("utf-16-")
     file = decoded(data if encoding == "utf-8" else data.decode(encoding).encode(), options)
-    front = FRONT_MATTER.match(file) if file.startswith("---") else None
-    matter = front[0] if front else ""
+    front = FRONT_MATTER.match(file.replace("\r\n", "\n")) if file.startswith("---") else None
+    matter = "".join(file.splitlines(keepends=True)[: front[0].count("\n")]) if front else ""
     page = file[len(matter) :]
     target_lang = options.target_lang.replace("_", "-")
     page_unit = Unit(page, content=parse(page, "html", options.protected, options.source_lang))

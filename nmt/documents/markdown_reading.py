@@ -71,7 +71,9 @@ _DIRECTIVE = re.compile(
     r"|version(?:added|changed)|warning)\}[ \t]*(?P<title>[^`\n]*)|admonish\b[^`\"\n]*(?:\"(?P<title>[^`\"\n]*)\".*)?)"
 )
 # A line whose HTML has Markdown below it
-_OUTER = re.compile(r"""<[a-z][^<>]*\smarkdown(?:=(?:"(?!0)\w*"|'(?!0)\w*'|(?!0)\w+))?(?:\s[^<>]*)?>[ \t]*""")
+_OUTER = re.compile(
+    r"""<[a-z](?:(?!\smarkdown)[^<>])*+\smarkdown(?:=(?:"(?!0)\w*"|'(?!0)\w*'|(?!0)\w+))?(?:\s[^<>]*)?>[ \t]*"""
+)
 _OPTION = re.compile(r"[ \t]*:[\w-]+:(?!\S)")  # of a directive of MyST, directly below its mark
 # Several lines that stay: math, comments and code of MDX, and marks, which may have attributes that readers see.
 # None reaches over another beginning, so that the time is linear.
@@ -278,16 +280,18 @@ def _parser(is_mdx: bool) -> "MarkdownIt":
         return is_block
 
     def html(state: Any, line: int, last: int, silent: bool) -> bool:
-        """Reads HTML up to a fence, because code in it is no text."""
-        if not html_block(state, line, last, silent):
+        """Reads HTML up to a fence, because code in it is no text, or a tag that has Markdown below it."""
+        opening = _line(state, line)
+        is_outer = _OUTER.fullmatch(opening) or (is_mdx and re.fullmatch(rf"<[a-z]\w*{JSX}>[ \t]*", opening))
+        outer = state.lineMax
+        if is_outer and not is_kept(opening):
+            state.lineMax = line + 1
+        is_block = html_block(state, line, min(last, state.lineMax), silent)
+        state.lineMax = outer
+        if not is_block:
             return False
         tokens, end = len(state.tokens), state.line
         is_element = not silent and ELEMENT.match(state.tokens[-1].content)
-        opening = _line(state, line)
-        if is_element and (_OUTER.fullmatch(opening) or (is_mdx and re.fullmatch(rf"<[a-z]\w*{JSX}>[ \t]*", opening))):
-            state.tokens[-1].map, state.tokens[-1].content = [line, line + 1], f"{opening}\n"
-            state.line = line + 1
-            return True
         for row in range(line + 1, end if is_element else 0):
             is_fence = at_any_indent(fence, state, row, last, False)
             last_line = state.src[state.bMarks[state.line - 1] : state.eMarks[state.line - 1]].strip("> \t")
@@ -359,6 +363,8 @@ def _directive(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
     token, first = state.push("mark", "", 0), line + 1
     if opening["title"] and opening["name"] != "figure":  # whose argument is a path
         _push_title(state, line, *opening.span("title"))
+    if first < end and _line(state, first).rstrip() == "---":  # options of YAML
+        first = next((row + 1 for row in range(first + 1, end) if _line(state, row).rstrip() == "---"), first)
     while first < end and _OPTION.match(state.src, state.bMarks[first], state.eMarks[first]):
         first += 1
     token.map = [line, first]

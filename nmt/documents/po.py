@@ -87,8 +87,9 @@ def read(data: bytes, options: ReadOptions) -> Document:
         raise NmtError(f"{options.name} has no messages; is it a PO file?")
     header, fields = _header(messages)
     messages = [message for message in messages if message.fields["msgid"].text]
-    named = fields.get("Language", "")
-    is_other = bool(named) and base_language(named) != base_language(options.target_lang)
+    named = fields.get("Language", "").partition("@")[0]
+    is_code = bool(re.fullmatch(r"[a-z]{2,3}(?:[_-]\w+)*", named))  # and not the name of a language
+    is_other = is_code and base_language(named) != base_language(options.target_lang)
     if is_other and not options.all and any(all(form.text for form in m.forms.values()) for m in messages):
         problem = f"{options.name} has translations into {named:.40}, not {options.target_lang}"
         raise NmtError(f"{problem}; give the file of this language, or --all to replace them")

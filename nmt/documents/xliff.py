@@ -120,8 +120,9 @@ def read(data: bytes, options: ReadOptions) -> Document:
         other = f"XLIFF {version or 'without a version'}" if root == "xliff" else f"the element {root}"
         raise NmtError(f"{options.name} has {other:.100}, not XLIFF 1 or 2; convert it to XLIFF 1.2 or 2.0")
     skipped, slots, unreached = Counter[str](), list[Slot](), list[int]()
+    target = base_language(options.target_lang)
     is_2 = version.startswith("2.")
-    units = "{*}segment" if is_2 else "{*}trans-unit"
+    units, languages = "{*}segment" if is_2 else "{*}trans-unit", set[Element]()
     for unit in file.root.iter(units):
         if reason := _reason_to_keep(unit, translate_all=options.all):
             skipped[reason] += 1
@@ -131,11 +132,12 @@ def read(data: bytes, options: ReadOptions) -> Document:
         unreached += [sub.sourceline for sub in subs if has_letters("".join(sub.itertext()))]
         holder = file.root if is_2 else next(unit.iterancestors("{*}file"), file.root)
         name = "trgLang" if is_2 else "target-language"
-        if base_language(named := holder.get(name, "")) != base_language(options.target_lang):
+        if holder not in languages and base_language(named := holder.get(name, "")) != target:
             if named and any(_reason_to_keep(each, translate_all=options.all) == _DONE for each in holder.iter(units)):
                 problem = f"{options.name} has translations into {named:.40}, not {options.target_lang}"
                 raise NmtError(f"{problem}; give the file of this language, or --all to replace them")
             file.set(holder, {name: options.target_lang.replace("_", "-")})
+        languages.add(holder)
     obstacle = "text in the element sub stands in code; translate it by hand"
     return replace(document_of(slots, file.changed, skipped), unreached=unreached, obstacle=obstacle)
 

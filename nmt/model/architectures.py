@@ -67,7 +67,6 @@ def model_config(name: str, **overrides: Any) -> ModelConfig:
     return ARCHITECTURES[name].overridden(overrides)
 
 
-@cache
 def layers_taken(had: int, has: int) -> list[int]:
     """Returns which of `had` layers a model of `has` layers begins with: at even distances, up to the last one.
 
@@ -76,6 +75,7 @@ def layers_taken(had: int, has: int) -> list[int]:
     return [-(-had * layer // has) for layer in range(1, has + 1)]
 
 
+@cache
 def weight_shapes(config: ModelConfig, vocab_size: int, source_size: int = 0) -> Mapping[str, tuple[int, ...]]:
     """Returns the shape of every weight by its name in a checkpoint.
 

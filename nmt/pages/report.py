@@ -228,7 +228,7 @@ def _outlook(run: Run) -> str:
         return f"{words} There are too few validations to say whether more time would help."
     since = f"since update {earlier['update']:,} of {last['update']:,}"
     fall = 1 - last["ppl"] / earlier["ppl"]
-    if fall < 0:
+    if fall <= -0.02:
         return f"{words} Perplexity has risen by {-fall:.0%} {since}: more text would help, and more time would not."
     if fall < 0.02:
         return f"{words} Perplexity has hardly fallen {since}: more text would help more than time."

@@ -1,5 +1,6 @@
 """The checkpoints that a training writes: snapshots for use, and training states from which it resumes."""
 
+import os
 import platform
 import time
 from collections.abc import Iterable, Mapping
@@ -194,7 +195,7 @@ def _check_changes(training: Training, path: Path, checkpoint: Checkpoint) -> bo
     if model_config.incompatible_options(checkpoint.model_config.to_dict()):
         raise NmtError(f"{refusal}, because the weights of one model do not fit the other")
     begun, now = checkpoint.provenance["options"].get("init_from"), config.init_from
-    if now and (begun is None or identity(begun) != identity(now)):
+    if now and (begun is None or (os.path.exists(begun) and identity(begun) != identity(now))):
         origin = begun or "random weights"
         raise NmtError(f"{path} is of a training from {origin}, not from --init-from {now}; choose another --save-dir")
     if any(name in ("freeze", "lora", "optimizer") for name, _, _ in planning):

@@ -40,7 +40,7 @@ function stopDocument() {
 
 async function translateDocument(file) {
   stopDocument();
-  upload.file = file;
+  Object.assign(upload, { file, isUnsaved: false });
   sayOfFile(false);
   $("doubts").hidden = true;
   const { signal } = upload.stop = new AbortController();
