@@ -1,6 +1,7 @@
 """Commands write their output completely or not at all, never over their input, and can write into devices."""
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -172,7 +173,7 @@ def test_a_new_folder_is_made_or_refused_by_way_of_a_missing_folder(trained: Pat
 
 @pytest.mark.parametrize(("name", "reason"), [
     (".", "Is a directory"), ("/", "Is a directory"), ("{folder}/new/", "Is a directory"),
-    ("{folder}/new/out", "No such file or directory"), ("", "is empty"),
+    ("{folder}/new/out", "No such file or directory|in a folder that does not exist"), ("", "is empty"),
 ])  # fmt: skip
 @pytest.mark.parametrize("source", ["-", "{folder}/source"])
 def test_an_output_that_is_empty_or_a_folder_or_in_none_is_refused(
@@ -180,7 +181,7 @@ def test_an_output_that_is_empty_or_a_folder_or_in_none_is_refused(
 ) -> None:
     (tmp_path / "source").write_text("a\n")
     files = ["--input", source.format(folder=tmp_path), "--output", name.format(folder=tmp_path)]
-    assert reason in failed("generate", trained / "run/average.safetensors", *files, stdin=b"a\n")
+    assert re.search(reason, failed("generate", trained / "run/average.safetensors", *files, stdin=b"a\n"))
     assert os.listdir(tmp_path) == ["source"]
 
 

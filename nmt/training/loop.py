@@ -156,7 +156,7 @@ class TrainingLoop:
         except (RuntimeError, MemoryError, NmtError) as error:  # NmtError: a single sentence was too long to translate
             if not is_out_of_memory(error) and not (error.__cause__ and is_out_of_memory(error.__cause__)):
                 raise
-            in_search = "give --valid-metric nll, which needs less" if isinstance(error, NmtError) else ""
+            in_search = "start the same command again with --valid-metric nll" if isinstance(error, NmtError) else ""
             raise MemoryRanOutError(f"memory ran out in the validation at update {update:,}", in_search) from error
         training.validations.append(validation.scores)
         kept = [scores.update for scores in training.best_first[: config.keep_best]]
