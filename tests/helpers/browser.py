@@ -22,7 +22,7 @@ def opened(browser: Any, address: str, width: int = 1280, **options: Any) -> Ite
     page.goto(address)
     yield page
     page.close()
-    assert not [problem for problem in problems if "status of 400" not in problem]
+    assert not [problem for problem in problems if "status of 400" not in problem], problems
 
 
 def start_record(**changed: Any) -> dict[str, Any]:
