@@ -87,6 +87,12 @@ class ReadOptions(NamedTuple):
     form: str = ""  # the name of the format, where one reader knows several dialects
 
 
+def other_language(named: str, options: ReadOptions) -> NmtError:
+    """Returns the error of a file that has translations into another language than the target language."""
+    problem = f"{options.name} has translations into {named:.40}, not {options.target_lang}"
+    return NmtError(f"{problem}; give the file of this language, or --all to replace them")
+
+
 def suffix_of(name: str) -> str:
     """Returns the extension of a file name in lower case."""
     return Path(name).suffix.removeprefix(".").lower()

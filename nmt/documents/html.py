@@ -35,8 +35,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     mark = "\ufeff" * encoding.startswith("utf-16-")
     file = decoded(data if encoding == "utf-8" else data.decode(encoding).encode(), options)
     front = FRONT_MATTER.match(file.replace("\r\n", "\n")) if file.startswith("---") else None
-    matter = "".join(file.splitlines(keepends=True)[: front[0].count("\n")]) if front else ""
-    page = file[len(matter) :]
+    page = file.split("\n", front[0].count("\n"))[-1] if front else file
+    matter = file[: len(file) - len(page)]
     target_lang = options.target_lang.replace("_", "-")
     page_unit = Unit(page, content=parse(page, "html", options.protected, options.source_lang))
     values: dict[str, None] = {}

@@ -369,10 +369,8 @@ def _directive(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
         first += 1
     token.map = [line, first]
     outer, state.lineMax = state.lineMax, end  # rules read up to there
-    state.level += 1  # which has a limit
-    state.md.block.tokenize(state, first, end)
+    _read_indented(state, first, end, state.blkIndent)
     state.lineMax, state.line = outer, min(end + 1, last)
-    state.level -= 1
     return True
 
 

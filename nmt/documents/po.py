@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import regex as re
 
 from nmt.documents.content import Slot, document_of, has_doubts
-from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
+from nmt.documents.document import Document, ReadOptions, marked_encoding, other_language, spliced
 from nmt.documents.messages import Message
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
@@ -91,8 +91,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     is_code = bool(re.fullmatch(r"[a-z]{2,3}(?:[_-]\w+)*", named))  # and not the name of a language
     is_other = is_code and base_language(named) != base_language(options.target_lang)
     if is_other and not options.all and any(all(form.text for form in m.forms.values()) for m in messages):
-        problem = f"{options.name} has translations into {named:.40}, not {options.target_lang}"
-        raise NmtError(f"{problem}; give the file of this language, or --all to replace them")
+        raise other_language(named, options)
     unfinished = [m for m in messages if options.all or not all(form.text for form in m.forms.values())]
     has_plurals = any("msgid_plural" in message.fields for message in messages)
     new_fields = _new_fields(fields, options.target_lang, has_plurals=has_plurals)

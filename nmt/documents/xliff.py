@@ -15,7 +15,7 @@ from itertools import tee
 from typing import NamedTuple
 
 from nmt.documents.content import Content, Slot, document_of, has_doubts
-from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
+from nmt.documents.document import Document, ReadOptions, marked_encoding, other_language, spliced
 from nmt.documents.messages import grouped, with_leaves
 from nmt.documents.trees import Element, etree, local_name, parsed
 from nmt.errors import NmtError
@@ -122,7 +122,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     skipped, slots, unreached = Counter[str](), list[Slot](), list[int]()
     target = base_language(options.target_lang)
     is_2 = version.startswith("2.")
-    units, languages = "{*}segment" if is_2 else "{*}trans-unit", set[Element]()
+    units, checked = "{*}segment" if is_2 else "{*}trans-unit", set[Element]()
     for unit in file.root.iter(units):
         if reason := _reason_to_keep(unit, translate_all=options.all):
             skipped[reason] += 1
@@ -132,12 +132,11 @@ def read(data: bytes, options: ReadOptions) -> Document:
         unreached += [sub.sourceline for sub in subs if has_letters("".join(sub.itertext()))]
         holder = file.root if is_2 else next(unit.iterancestors("{*}file"), file.root)
         name = "trgLang" if is_2 else "target-language"
-        if holder not in languages and base_language(named := holder.get(name, "")) != target:
+        if holder not in checked and base_language(named := holder.get(name, "")) != target:
             if named and any(_reason_to_keep(each, translate_all=options.all) == _DONE for each in holder.iter(units)):
-                problem = f"{options.name} has translations into {named:.40}, not {options.target_lang}"
-                raise NmtError(f"{problem}; give the file of this language, or --all to replace them")
+                raise other_language(named, options)
             file.set(holder, {name: options.target_lang.replace("_", "-")})
-        languages.add(holder)
+        checked.add(holder)
     obstacle = "text in the element sub stands in code; translate it by hand"
     return replace(document_of(slots, file.changed, skipped), unreached=unreached, obstacle=obstacle)
 

@@ -10,13 +10,10 @@ from torch import Tensor
 
 from nmt.checkpoint import Computed, materialized
 from nmt.errors import NmtError
-from nmt.interop.foreign_files import read_json, read_safetensors
+from nmt.interop.foreign_files import EMBEDDINGS, SHARED, read_json, read_safetensors
 
 # The files of an adapter of PEFT, and the beginning of the names in it.
 ADAPTER_CONFIG, _ADAPTER, _PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
-# An embedding, and what the model computes with. Those that a file lacks are copies of the last one that it has.
-SHARED, SOFTMAX = "model.shared.weight", "lm_head.weight"
-EMBEDDINGS = SHARED, "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", SOFTMAX
 # Options of an adapter that change how it is merged, and the values that nmt merges.
 _PLAIN = {"peft_type": "LORA", "use_dora": False, "fan_in_fan_out": False, "alpha_pattern": {}, "rank_pattern": {}}
 

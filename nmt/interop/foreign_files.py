@@ -21,6 +21,9 @@ from nmt.model.device import is_out_of_memory
 # The files of a model of transformers.
 CONFIG, GENERATION = "config.json", "generation_config.json"
 WEIGHTS, _TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+# An embedding, and what the model computes with. Those that a file lacks are copies of the last one that it has.
+SHARED, SOFTMAX = "model.shared.weight", "lm_head.weight"
+EMBEDDINGS = SHARED, "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", SOFTMAX
 ADVICE = "give the name of a file, or download all files of the model again"
 
 

@@ -18,7 +18,7 @@ from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, Computed, build_model, materialized
 from nmt.config import Facts, ModelConfig, SelectionConfig, flag_name
 from nmt.errors import NmtError
-from nmt.interop.adapter import ADAPTER_CONFIG, EMBEDDINGS, SHARED, SOFTMAX, with_adapter
+from nmt.interop.adapter import ADAPTER_CONFIG, with_adapter
 from nmt.interop.conversion import (
     Languages,
     Settings,
@@ -29,7 +29,7 @@ from nmt.interop.conversion import (
     write_folder,
 )
 from nmt.interop.fairseq import FIRST_PIECES, from_fairseq, to_fairseq
-from nmt.interop.foreign_files import CONFIG, GENERATION, read_json, read_tensors
+from nmt.interop.foreign_files import CONFIG, EMBEDDINGS, GENERATION, SHARED, SOFTMAX, read_json, read_tensors
 from nmt.interop.huggingface_text import (
     check_text,
     marian_tokenizer,

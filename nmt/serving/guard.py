@@ -90,9 +90,10 @@ class Guard:
                 answer_headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     answer_headers.setdefault(name, value)
-                allowed = [methods for pattern, _, methods in self._routes if pattern.match(path)]
-                if message["status"] == 405 and allowed:  # the router names the methods of one of the routes
-                    answer_headers["Allow"] = ", ".join(sorted(set().union(*allowed)))
+                if message["status"] == 405:  # the router names the methods of one of the routes
+                    allowed = [methods for pattern, _, methods in self._routes if pattern.match(path)]
+                    if allowed:
+                        answer_headers["Allow"] = ", ".join(sorted(set().union(*allowed)))
                 REQUESTS.labels(route, message["status"]).inc()
                 SECONDS.labels(route).observe(time.perf_counter() - started)
             elif not message.get("more_body") and not is_read:

@@ -127,6 +127,11 @@ class TextConfig(Config):
         """The number of tokens at the beginning of each target that are given, and not predicted."""
         return int(bool(self.languages) and self.placement != "target_on_source")
 
+    @property
+    def most_language_tokens(self) -> int:
+        """The most tokens of languages that stand beside the pieces of a line; see `Placement`."""
+        return 2 if self.languages else 0
+
     def direction(self, source: str = "", target: str = "") -> Direction:
         """Returns the direction between two languages, whose codes may be written in other ways.
 

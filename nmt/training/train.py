@@ -124,7 +124,7 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
                 f"give --learned-positions {longest}, or preprocess with a smaller --max-length",
             )
         if config.translates:
-            longest = SearchConfig().longest + (2 if data.codec.config.languages else 0)  # tokens of languages
+            longest = SearchConfig().longest + data.codec.config.most_language_tokens
             advice = f"give --learned-positions {longest} or --valid-metric nll"
             model_config.check_positions(longest, "translations for validation may have", advice)
     targets = dict.fromkeys(direction.target for direction in data.directions("valid"))

@@ -177,10 +177,9 @@ class PyTorchEngine:
             raise NmtError("--scorer needs the whole vocabulary, but --vocabulary-map was given; leave out one of them")
         if any(sentence.terms for sentence in sentences):
             return translate_with_terms(self, sentences, search)
-        tokens = 2 if self.codec.config.languages else 0  # of languages, beside a line, at most
         for model in self.models:
             model.config.check_positions(
-                max(search.longest, search.max_source_length + WIDTH_MULTIPLE) + tokens,
+                max(search.longest, search.max_source_length + WIDTH_MULTIPLE) + self.codec.config.most_language_tokens,
                 "--max-source-length and --max-length-offset allow sentences of",
                 "lower them, and longer lines are translated in parts",
             )

@@ -26,6 +26,7 @@ SAMPLES = [
     ("md", "% A long title\n% Jane Doe\n\n‹Text.›\n"),
     ("md", "{* ../a/b.py hl[6,12:13] *}\n\n![bg right:40% vertical](a.png)\n\n![‹A dog›](b.png)\n"),
     ("html", "---\nlayout: error\n---\n<p>‹Huh.›</p>\n"),
+    ("html", "---\nlayout: error\u2028page\n---\n<p>‹Huh.›</p>\n"),
     ("html", "---\r\nlayout: error page\r\n---\r\n<p>‹Huh.›</p>\r\n"),
     ("html", '<div lang="{{ page.lang }}">‹Two dogs› <ruby>‹bark›<rp>(</rp><rt>wau</rt><rp>)</rp></ruby>.</div>\n'),
     ("html", f"<p>{{{{ f({'a.b ' * 70}) }}}} ‹dogs› *|FNAME|* ‹run›</p>\n@if (user.isIn()) {{ <p>‹Welcome›</p> }}\n"),
