@@ -2,13 +2,14 @@
 
     python recipes/measure/alignment_gold.py bleualign FOLDER NAME... [--embeddings]
     python recipes/measure/alignment_gold.py ladder SOURCE TARGET LADDER [ENCODING]
-    python recipes/measure/alignment_gold.py po FOLDER PART/PARTS
+    python recipes/measure/alignment_gold.py po FOLDER PART/PARTS [--model=CHECKPOINT]
 
 `bleualign` reads NAME.de, NAME.fr and NAME.defr (pairs of lists of line numbers) of Bleualign's evaluation, and prints
 strict F1: only equal groups count, and sentences without a partner do not. `ladder` reads hunalign's format: each line
 has the numbers of the target and the source line where both texts break. `po` makes two documents of each PO file,
 without every twentieth message on one side, and with one in ten joined with the next one on one side. All files but PO
-may end in .gz, and PARTS cuts the PO files, so that options are chosen on other files than those that measure.
+may end in .gz, and PARTS cuts the PO files, so that options are chosen on other files than those that measure. With
+--model, translations of the sources are compared, too; 10/20 are files that aligned_corpus.py keeps apart for its test.
 """
 
 import random
@@ -17,13 +18,16 @@ import resource
 import sys
 import time
 from ast import literal_eval
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import polib
 
 from nmt.aligning.alignment import Embedder, align
+from nmt.config import SearchConfig
 from nmt.text.corpus import opened
+from nmt.translate.translator import Translator
 
 FEWEST = 20  # messages of a PO file that becomes two documents
 Groups = set[tuple[tuple[int, ...], tuple[int, ...]]]
@@ -64,11 +68,16 @@ def damaged(messages: list[tuple[str, str]], draw: random.Random) -> tuple[list[
     return *sides, gold
 
 
-def strict_f1(texts: Iterable[tuple[list[str], list[str], Groups]], embed: Embedder | None) -> str:
+def strict_f1(
+    texts: Iterable[tuple[list[str], list[str], Groups]],
+    embed: Embedder | None,
+    translate: Callable[[list[str]], Iterable[str]] | None = None,
+) -> str:
     """Returns precision, recall and F1 of the pairs of all texts together."""
     right = proposed = expected = 0
     for source, target, gold in texts:
-        beads = [bead for bead in align(source, target, embed)[0] if bead.is_pair]
+        translations = dict(zip(source, translate(source), strict=True)) if translate else {}
+        beads = [bead for bead in align(source, target, embed, translations)[0] if bead.is_pair]
         pairs = {(tuple(range(s, s_stop)), tuple(range(t, t_stop))) for s, s_stop, t, t_stop, _ in beads}
         right, proposed, expected = right + len(pairs & gold), proposed + len(pairs), expected + len(gold)
     return as_text(right, proposed, expected)
@@ -107,7 +116,10 @@ def main() -> None:
         files = sorted(Path(arguments[0]).rglob("*.po"))[part - 1 :: parts]
         draw = random.Random(1)
         documents = [damaged(each, draw) for each in map(messages_of, files) if len(each) >= FEWEST]
-        print(strict_f1(documents, embed))
+        models = [word.partition("=")[2] for word in sys.argv if word.startswith("--model=")]
+        translator = Translator.load(*models) if models else None
+        search = SearchConfig(beam=1)
+        print(strict_f1(documents, embed, translator and partial(translator.translate, search=search)))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(f"{time.process_time():.0f} s of a processor, {memory} MiB")
 
