@@ -200,6 +200,7 @@ class _TextPart:
             is_code = name == "p" and self._is_code(element.find(f"{self._word}pPr/{self._word}pStyle"))
             kinds = element.iterfind(f"../{self._word}sdtPr/*") if name == "sdtContent" else ()
             is_kept = is_code or any(local_name(kind) in ("comboBox", "dropDownList") for kind in kinds)
+            is_kept = is_kept or self._initial(element.getnext()) is not None  # read with the paragraph of its word
             if element.tag in (f"{self._word}p", f"{self._word}sdtContent") and not is_kept:
                 tokens, base = _without_base(self._tokens(element))
                 content = Content(tokens, self._protected)
@@ -217,7 +218,11 @@ class _TextPart:
     def _tokens(self, paragraph: Element) -> list[Token]:
         """Returns the tokens of a paragraph. The item of each text is its run."""
         tokens = list[Token]()
-        inline = self._inline(paragraph)
+        inline = list(self._inline(paragraph))
+        initial = self._initial(paragraph)
+        if initial is not None:
+            run = next((token.item for token in inline if token.kind == "text"), _Run(b"", None))
+            inline.insert(0, Token("text", _text_of(initial), run))
         for is_text, group in groupby(inline, lambda token: token.kind == "text" and token.item.key):
             joined = list(group)
             text, run = plain(joined), joined[0].item
@@ -228,6 +233,12 @@ class _TextPart:
             elif text:
                 tokens.append(Token("text", text, run))
         return self._resolved(paired(_with_whole_words(tokens, self._protected)))
+
+    def _initial(self, paragraph: Element | None) -> Element | None:
+        """Returns the text of the drop cap of a paragraph, which is a paragraph before it."""
+        frame = None if paragraph is None or local_name(paragraph) != "p" else paragraph.getprevious()
+        form = None if frame is None else frame.find(f"{self._word}pPr/{self._word}framePr[@{self._word}dropCap]")
+        return None if frame is None or form is None else frame.find(f".//{self._word}t")
 
     def _inline(self, parent: Element) -> Iterator[Token]:
         for child in parent:
@@ -286,6 +297,9 @@ class _TextPart:
     def _fill(self, element: Element, content: Content, base: _Run, translations: Iterator[Sequence[Token]]) -> None:
         element[:] = element.findall(f"{self._word}pPr")
         self._append(element, content.translated(translations), base)
+        initial, text = self._initial(element), element.find(f".//{self._word}t")
+        if initial is not None and text is not None:
+            initial.text, text.text = text.text[:1], text.text[1:]
 
     def _append(self, parent: Element, tokens: Iterable[Token], base: _Run) -> None:
         """Appends tokens to an element. `base` has the properties of text without other ones."""

@@ -62,6 +62,7 @@ _MARK = re.compile(
     r"|(?:\{::?[^{}]*\}|\{%(?:(?!%\}).)*%\}|\{\{[<%](?:(?!\}\}).)*\}\}|\[\[?_?(?i:toc)_?\]?\]|-+8<-+.*)[ \t]*"
     r"|\{\*[^{}\n]+\*\}[ \t]*"
     # Slots of Nuxt, targets and breaks of MyST, snippets of VitePress, fragments of JSX, and tabs of VuePress
+    r"|\|[ \t]+(?P<h>(?!.*\|)\S.*)"  # a line of a line block of pandoc
     r"|#[a-z][\w-]*[ \t]*|\([\w:.-]+\)=[ \t]*|\+{3}(?:[ \t].*)?|<<<[ \t]*\S.*|</?>[ \t]*|@tab(?::\w+)?[ \t]+(?P<g>.*)"
 )
 # Fences of MyST and of mdBook around text and not around code, and their titles
@@ -88,7 +89,11 @@ _REGION = re.compile(
     r"|\{\{[ -]*/\*(?:(?!\{\{)[\s\S])*?\*/[ -]*\}\}|\{\#\s(?:(?!\{\#)[\s\S])*?\#\}"
     r"|(?P<mark>\{\{[<%](?:(?!\{\{|\}\})[\s\S])*\}\}|\{%(?:(?!\{%|%\})[\s\S])*%\}"
     r"|:{2,}[ \t]*[\w-]*\{[^{}\n]*\n(?:[^{}\n]|\n(?![ \t]*\n))*\}"
-    r"|:{2,}[{\w].*\n[ \t]*---\n(?:.*\n){0,50}?[ \t]*---)|\+[-=:+]{3,}\+(?:\n[ \t]*[+|].*)+)[ \t]*(?=\n|\Z)"
+    r"|:{2,}[{\w].*\n[ \t]*---\n(?:.*\n){0,50}?[ \t]*---)|\+[-=:+]{3,}\+(?:\n[ \t]*[+|].*)+"
+    # Tables of pandoc whose cells are columns of characters: of one line each, and of several
+    r"|(?:\S.*\n)?[> \t]*-{2,}(?:[ \t]+-{2,})+(?:\n[> \t]*[^>\s].*)+"
+    r"|-{3,}[ \t]*(?:\n[> \t]*[^>\s].*){1,5}?\n[> \t]*-{2,}(?:[ \t]+-{2,})+(?:\n.*){1,500}?\n[> \t]*-{3,})"
+    r"[ \t]*(?=\n|\Z)"
     r"|(?:import[ \t]+(?:.*\sfrom[ \t]+)?['\"]|import[ \t]*\{"
     r"|export[ \t]+(?:const|default|let|var|function|class|async|[{*]))(?:.|\n(?=[> \t]*[^> \t\n]))*"
 )
@@ -343,7 +348,7 @@ def _mark(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
         while state.line < last and state.bMarks[state.line] < region.end():
             state.line += 1
     elif mark:
-        _push_title(state, line, *max(map(mark.span, "abcdefg")))
+        _push_title(state, line, *max(map(mark.span, "abcdefgh")))
         end = state.eMarks[last - 1] if text.startswith(":::") else 0
         while _OPTION.match(state.src, state.bMarks[state.line], end):
             state.line += 1

@@ -315,6 +315,14 @@ def test_what_is_at_the_edge_of_a_paragraph_stays_there() -> None:
     assert found[0][-1][0].tag == f"{{{W}}}footnoteReference"
 
 
+def test_a_drop_cap_is_read_with_its_word() -> None:
+    frame = '<w:framePr w:dropCap="drop" w:lines="3" w:wrap="around" w:vAnchor="text" w:hAnchor="text"/>'
+    document = of_body(paragraph(run("O", BOLD), frame) + paragraph(run("nce it rained.")))
+    assert texts(document) == ["Once it rained."]
+    first, second = body(document.write([in_text("Einst regnete es.")]))
+    assert (spoken(first), spoken(second)) == ("E", "inst regnete es.")
+
+
 def test_characters_that_xml_does_not_allow_are_left_out() -> None:
     assert (
         spoken(body(of_body(paragraph(run("dog"))).write([in_text("H\0un\x1b\uffffd\U0001f436")]))) == "Hund\U0001f436"

@@ -22,6 +22,8 @@ MARKS = [
     '!!! note "‹A title›"', '=== "‹A tab›"', "@tab ‹A tab›", "+++", "<<< @/a.js", "#default", "<>", "{/* a comment */}",
     "{% tabs %}", '{% tab title="‹A tab›" %}', '{{< tab label="‹A tab›" >}}', "{{< x >}}", "{{% note %}}", "{{< /x >}}",
     "import x from 'a b'", "<Tabs>", "</Tabs>", '<TabItem label="‹A tab›" value="a b">', "[^1]: ‹A note›",
+    "| ‹A line of a poem›\n| ‹Its next line›", "Name   Size\n-----  ----\nA dog  3\nA cat  2",
+    "----------\nName  Size\n----- ----\nA dog 3\n\nA cat 2\n----------",
     '{{< figure\n  src="a bird.jpg"\n  title="‹The woman›"\n  alt="‹A bird›"\n>}}', '{{% note\n\n  title="‹A b›"\n%}}',
     '{% include figure.html\n   caption="‹A bird›"\n%}', '<Card\n  title="‹A card›"\n  icon={<A b="c d" />}\n/>',
     '::card{\n  title="‹A card›"\n  icon="a b"\n}', '::: {#a\n  fig-cap="‹A caption›"}',
