@@ -47,8 +47,6 @@ def generate(
     if files.split_sentences:
         with importing("sentencex", "--split-sentences", extra="documents"):
             import sentencex  # noqa: F401
-    if files.input == ("-",) and sys.stdin.isatty():
-        console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
     if files.output_format == "tsv" and search.alignments:
         raise NmtError("--output-format tsv has no column for --alignments; give text or jsonl")

@@ -145,7 +145,9 @@ def _reason_to_keep(unit: Element, *, translate_all: bool) -> str | None:
     source, target = unit.find("{*}source"), unit.find("{*}target")
     if source is None or not (len(source) or source.text):
         return "without a source"
-    if _is_kept(unit):
+    # Attributes of Phrase and of memoQ
+    is_locked = any(name.endswith("}locked") and value in ("true", "locked") for name, value in unit.items())
+    if is_locked or _is_kept(unit):
         return "not to be translated"
     if translate_all:
         return None

@@ -130,6 +130,8 @@ def _open(path: str | Path) -> AbstractContextManager[IO[bytes]]:
         return COMPRESSED[Path(path).suffix](path)
     if str(path) != STDIO:
         return open(path, "rb")
+    if sys.stdin.isatty():
+        console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     try:
         # Not `sys.stdin` itself: Python aborts at its end if another thread still waits for a line of that object.
         return open(sys.stdin.fileno(), "rb", closefd=False)

@@ -144,6 +144,8 @@ def test_units_that_are_not_to_be_translated_stay() -> None:
 
 @pytest.mark.parametrize("attributes, source, expected", [
     (' its:translate="no"', "dog", []),
+    (' xmlns:m="http://www.memsource.com/mxlf/2.0" m:locked="true"', "dog", []),
+    (' xmlns:mq="MQXliff" mq:locked="locked"', "dog", []),
     ("", 'a <mrk mtype="x" its:translate="no">Foo Bar</mrk> b', ['a <x0 translate="no">Foo Bar</x0> b']),
     ("", 'a <g id="1" translate="no">Foo <x id="2"/>Bar</g> b', ['a <x0 translate="no">Foo Bar</x0> b']),
     ("", 'a <mrk mtype="x-its-translate-no">Foo</mrk> b', ['a <x0 translate="no">Foo</x0> b']),
