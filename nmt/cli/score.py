@@ -13,7 +13,7 @@ from typer import Option
 
 from nmt import console
 from nmt.cli.flags import CHECKPOINT, flags
-from nmt.config import CorpusConfig, EngineConfig, ScoreConfig, SearchConfig
+from nmt.config import CorpusConfig, EngineConfig, ScoreConfig, SearchConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO
 
@@ -68,6 +68,8 @@ def score(
             raise NmtError(
                 "--reference is missing; give it, or --model and --source, which estimate the chrF of one --hypothesis"
             )
+        if given := {*config.variants(), *files.variants()} - {"target_lang"}:
+            raise NmtError(f"{flag_name(min(given))} needs --reference; leave it out")
         _print_estimate(
             model, source, hypothesis[0], Direction(source_lang or "", config.target_lang or ""), as_json=as_json
         )

@@ -351,6 +351,12 @@ def test_wrong_options_are_refused(tmp_path: Path, options: str, message: str) -
     assert message in failed("score", "--reference", write(tmp_path / "ref", ["a"]), *options.split(), stdin=b"a\n")
 
 
+@pytest.mark.parametrize("option", ["--metric=ter", "--sentence-level", "--bootstrap=100"])
+def test_an_estimate_has_no_options_of_scores(option: str) -> None:
+    flag = option.partition("=")[0]
+    assert failed("score", "--model=x", "--source=y", option) == f"error: {flag} needs --reference; leave it out"
+
+
 # ------------------------------------------------------------------------------------------------- the paper's BLEU
 
 
