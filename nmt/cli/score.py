@@ -1,11 +1,9 @@
 """`nmt score` scores translations against references."""
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from itertools import chain, product
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,13 +11,12 @@ from typer import Option
 
 from nmt import console
 from nmt.cli.flags import CHECKPOINT, flags
-from nmt.config import CorpusConfig, EngineConfig, ScoreConfig, SearchConfig, flag_name
+from nmt.config import CorpusConfig, ScoreConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO
 
 if TYPE_CHECKING:
     from nmt.scoring import MetricScore
-    from nmt.text.directions import Direction
 
 # The beginning of the files that WMT distributes.
 _SGML = re.compile(r"\s*<(\?xml|!doctype|mteval|dataset|refset|srcset|tstset|doc|seg)\b", re.IGNORECASE)
@@ -60,7 +57,7 @@ def score(
     """
     from nmt.corpora.reading import is_corpus_file, refuse_options, target_text
     from nmt.scoring import compared_scores, corpus_scores, sentence_scores
-    from nmt.text.corpus import name_of
+    from nmt.text.corpus import name_of, read_rows
     from nmt.text.directions import Direction
 
     if not reference:
@@ -70,9 +67,13 @@ def score(
             )
         if given := {*config.variants(), *files.variants()} - {"target_lang"}:
             raise NmtError(f"{flag_name(min(given))} needs --reference; leave it out")
-        _print_estimate(
-            model, source, hypothesis[0], Direction(source_lang or "", config.target_lang or ""), as_json=as_json
-        )
+        from nmt.translate.calibration import estimated_chrf
+
+        lines = [(old, new) for old, new in read_rows(source, hypothesis[0])]
+        if not lines:
+            raise NmtError(f"{source} is empty; an estimate needs text")
+        estimate = estimated_chrf(model, lines, Direction(source_lang or "", config.target_lang or ""))
+        print(json.dumps(estimate._asdict()) if as_json else estimate)
         return
     if model or source is not None:
         flag = "--model" if model else "--source"
@@ -132,40 +133,6 @@ def score(
         print("\n".join(map(str, scores[0])))
     else:
         _print_table(names, scores)
-
-
-def _print_estimate(
-    models: Sequence[str], source: str, hypothesis: str, direction: "Direction", *, as_json: bool
-) -> None:
-    """Prints the mean chrF that a calibrated model expects of its translations, and the 95 % interval of the mean."""
-    from nmt.text.corpus import read_rows
-    from nmt.translate.alignment import PADDED_TOKENS
-    from nmt.translate.confidence import how_to_calibrate, read_calibrations, valid_for
-    from nmt.translate.encoding import in_batches
-    from nmt.translate.pairs import Pair, Target, encode_pairs
-    from nmt.translate.pytorch_engine import PyTorchEngine
-    from nmt.translate.units import Translation
-
-    engine = PyTorchEngine.load(*models)
-    direction = engine.codec.config.resolved(direction)
-    calibrations = valid_for(EngineConfig(), SearchConfig(), read_calibrations(models))
-    if (calibration := calibrations.get(str(direction))) is None:
-        raise NmtError(how_to_calibrate(models))
-    rows = list(read_rows(source, hypothesis))
-    if not rows:
-        raise NmtError(f"{source} is empty; an estimate needs text")
-    pairs = encode_pairs(engine.codec, [Pair(old, (Target(new),), direction) for old, new in rows])
-    score = partial(engine.score, alignments=False)
-    scores = in_batches(score, pairs, [pair.tokens for pair in pairs], PADDED_TOKENS[engine.device])
-    translations = [Translation(row[1], 0.0, [], score.log_probs) for row, (score,) in zip(rows, scores, strict=True)]
-    values = [calibration.confidence(row[0], each) for row, each in zip(rows, translations, strict=True)]
-    estimate = 100 * sum(values) / len(values)
-    # Both the lines here and those of the calibration are a sample.
-    error = 1.96 * 100 * calibration.deviation * math.sqrt(1 / len(values) + 1 / calibration.lines)
-    if as_json:
-        print(json.dumps({"estimated_chrf": estimate, "error": error, "lines": len(values)}))
-    else:
-        print(f"estimated chrF {estimate:.2f} ± {error:.2f} (mean of {console.counted(len(values), 'sentence')})")
 
 
 def _read(path: str) -> list[str]:
