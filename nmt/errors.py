@@ -64,18 +64,16 @@ def naming(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def importing(package: str, user: str, *, extra: str = "") -> Iterator[None]:
+def importing(package: str, user: str, *, extra: str) -> Iterator[None]:
     """Turns an ImportError in the block into an NmtError that says how to install an optional package.
 
     Args:
         user: the command, flag or file that needs the package.
-        extra: the extra of the toolkit that has the package, if the user should install all of it.
+        extra: the extra of the toolkit that has the package.
     """
     try:
         yield
     except ImportError as error:
         # The toolkit is on no package index.
-        command = f"'.[{extra}]' -c constraints.txt in the clone of nmt" if extra else package
-        raise NmtError(
-            f"{user} needs the package {package} ({error}); install it with pip install {command}"
-        ) from error
+        command = f"pip install '.[{extra}]' -c constraints.txt in the clone of nmt"
+        raise NmtError(f"{user} needs the package {package} ({error}); install it with {command}") from error

@@ -27,7 +27,9 @@ def align(
     files: AlignFiles,
     runtime: RuntimeConfig,
 ) -> None:
-    """Make sentence pairs of two documents, or of two folders whose documents have the same names.
+    """Make sentence pairs of two documents, or of two folders of documents.
+
+    Names of documents that belong together differ in the language alone, such as x.de.docx and x.fr.docx.
 
     Documents are those that translate-file reads; each line of plain text is a sentence. One to four sentences are
     paired with one to four, in order. If the command is interrupted, the same command resumes, if it has --output.

@@ -12,7 +12,7 @@ from nmt.config import DirectionConfig, EngineConfig, JobConfig, RuntimeConfig, 
 from nmt.errors import NmtError, naming
 
 
-@flags(without=("n_best", "alignments", "glossary_mode", "glossary_fallback"))
+@flags(without=("alignments", "glossary_mode", "glossary_fallback"))
 def calibrate(
     checkpoints: Checkpoints,
     source: Annotated[str, Option(help="Raw source text, which the model was not trained on.")],

@@ -32,7 +32,9 @@ def generate(
     runtime: RuntimeConfig,
     engine: EngineConfig,
 ) -> None:
-    """Translate raw text: line n of the output is the translation of line n of the input, unless --n-best is given.
+    """Translate raw text: line n of the output is the translation of line n of the input.
+
+    With --n-best or --samples, each line has several translations.
 
     If a job from --input to --output is interrupted, the same command resumes it. Lines that arrive slowly through
     a pipe are translated at once.

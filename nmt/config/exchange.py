@@ -36,7 +36,7 @@ class SelectionConfig(Config, panel="Models of many languages"):
     add_language: tuple[str, ...] = option(
         (),
         "A new language, and a related language of the model, which its token starts from, such as tyv_Cyrl=kaz_Cyrl. "
-        "--languages does not name the new language. May be given several times.",
+        "May be given several times.",
     )
     add_pieces: tuple[str, ...] = option(
         (), "File of text that the model gets new pieces for. May be given several times."

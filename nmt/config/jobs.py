@@ -23,7 +23,7 @@ glossary_option = partial(
 memory_option = partial(
     option,
     help="File of earlier translations; a sentence that it has is not translated by the model. May be given several "
-    "times; the first file that has a sentence counts. Needs the package rapidfuzz.",
+    "times; the first file that has a sentence counts. Needs the extra memory.",
 )
 
 
@@ -39,7 +39,7 @@ class JobConfig(Config, panel="Large jobs"):
     cluster: str | None = option(
         None,
         "Address of a Ray cluster to work on: HOST:PORT of its head. auto uses the cluster that this machine "
-        "belongs to, or starts one on this machine. Needs the package ray.",
+        "belongs to, or starts one on this machine. Needs the extra ray.",
         excludes="shard merge",
     )
     worker_cores: Processes = option(
@@ -163,7 +163,8 @@ class DocumentFiles(Config, panel="Input and output"):
     )
     doubtful: float = option(
         0.0,
-        "Mark sentences whose confidence is lower than this, such as 0.5: with a background in DOCX and HTML, as fuzzy "
+        "Mark sentences whose confidence is lower than this, such as 0.5, or that lack terms or numbers, are much "
+        "shorter, or are doubtful for another reason: with a background in DOCX and HTML, as fuzzy "
         "in PO, and for review in XLIFF, where others then count as translated. A table lists them in the end. The "
         "model must be calibrated; see nmt calibrate.",
         at_least=0,

@@ -36,7 +36,9 @@ class ServeConfig(Config, panel="Server"):
         (), "Also answer the requests of this protocol. May be given several times."
     )
     glossary: tuple[str, ...] = option(
-        (), "A file of terms, as for nmt generate, or NAME=FILE with the name for requests. May be given several times."
+        (),
+        "A file of terms, as for nmt generate, or NAME=FILE with the name for requests. Without NAME, the name "
+        "is that of the file without its ending. May be given several times.",
     )
     corrections: str | None = option(
         None, "File for translations that people have corrected, as JSON lines. Without it, none is stored."

@@ -103,7 +103,7 @@ def specification(
         user: what needs CTranslate2, for messages: a flag or a command.
         never: pieces that no translation has. log P is computed among the others.
     """
-    with importing("ctranslate2", user):
+    with importing("ctranslate2", user, extra="ctranslate2"):
         from ctranslate2.specs import transformer_spec
         from ctranslate2.specs.model_spec import visit_spec
     c, codec = checkpoint.model_config, checkpoint.codec

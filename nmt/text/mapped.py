@@ -70,7 +70,7 @@ class _SubwordNmtSegmentation:
     """The pieces of words, by the merges of subword-nmt. A piece within a word ends in @@."""
 
     def __init__(self, codes: bytes, _: Iterable[str]) -> None:
-        with importing("subword-nmt", "a model with codes of subword-nmt"):
+        with importing("subword-nmt", "a model with codes of subword-nmt", extra="fairseq"):
             from subword_nmt.apply_bpe import BPE
         text = codes.decode()
         # The library ends the process if a line is wrong.

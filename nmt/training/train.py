@@ -113,7 +113,7 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
             f"of them"
         )
     if config.tensorboard:
-        with importing("tensorboard", "--tensorboard"):
+        with importing("tensorboard", "--tensorboard", extra="tensorboard"):
             import torch.utils.tensorboard  # noqa: F401
     if model_config.learned_positions is not None:
         for name in ("train", "valid"):

@@ -47,7 +47,7 @@ class CTranslate2Engine:
             raise NmtError(
                 f"--precision is {runtime.precision}, but --engine is ctranslate2; use --compute-type instead"
             )
-        with importing("ctranslate2", "--engine ctranslate2"):
+        with importing("ctranslate2", "--engine ctranslate2", extra="ctranslate2"):
             import ctranslate2  # the export would name another flag
         digests = [read_digest(path), config.vocabulary_map and digest_of(config.vocabulary_map)]
         checkpoint = load_checkpoint(path)

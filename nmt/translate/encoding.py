@@ -22,11 +22,11 @@ from nmt.text.codec import TextCodec
 from nmt.text.directions import Direction
 from nmt.text.glossary import TermOccurrence, has_terms
 from nmt.text.languages import has_spaces
-from nmt.text.protected import lacks, unprotected, with_protected
+from nmt.text.protected import lacks, with_protected
 from nmt.text.sentences import parts_of_long
 from nmt.text.subword import UNK
 from nmt.text.terms import Term
-from nmt.text.words import RAW_WORD, AlignedWords, Given, has_letters, is_blank, lacks_numbers, one_line
+from nmt.text.words import RAW_WORD, AlignedWords, Given, is_blank, lacks_numbers, one_line
 from nmt.translate.confidence import Calibration
 from nmt.translate.units import Doubt, Sentence, Translation, Unit, joined
 
@@ -89,9 +89,8 @@ class EncodedSentence:
 def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first: int = 1) -> list[EncodedSentence]:
     """Returns the sentences of units as ids.
 
-    Those that need no model are left out: a memory or glossary has them, or they have no letters beside what stays as
-    it is, and no prefix or constraints. Terms are put into a sentence, or required of its translation, unless it is
-    translated in parts.
+    Those that need no model are left out: a memory or glossary has them, or they stay and have no prefix or
+    constraints. Terms are put into a sentence, or required of its translation, unless it is translated in parts.
 
     Args:
         first: the number of the first unit.
@@ -103,8 +102,7 @@ def encode(codec: TextCodec, units: Sequence[Unit], search: SearchConfig, first:
         (Key(n, i), unit, sentence, codec.config.lowers(sentence.text, unit.direction.source))
         for n, unit in enumerate(units, first)
         for i, sentence in enumerate(unit.sentences)
-        if not unit.known(sentence)
-        and (unit.prefix or unit.constraints or has_letters(unprotected(sentence.text, sentence.protected)))
+        if not unit.known(sentence) and (unit.prefix or unit.constraints or not sentence.stays)
     ]
     all_ids = codec.encode_tagged(
         [(s.tags, lower(s.text, unit.direction.source) if lowers else s.text) for _, unit, s, lowers in keyed]

@@ -19,10 +19,10 @@ from nmt.text.languages import has_spaces
 from nmt.text.marked import MarkedText, Role, Token
 from nmt.text.markup_projection import projected
 from nmt.text.markup_reading import written
-from nmt.text.protected import Protected, ProtectedSpan, Span, masked, spans_in
+from nmt.text.protected import Protected, ProtectedSpan, Span, masked, spans_in, unprotected
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.text_config import TextConfig
-from nmt.text.words import RAW_WORD, AlignedWords, is_blank, pharaoh
+from nmt.text.words import RAW_WORD, AlignedWords, has_letters, is_blank, pharaoh
 
 # Why a translation is likely to be wrong: terms make it much less probable, it lacks numbers of the source or is much
 # shorter, or the source has one or two words, for which the model has no context.
@@ -102,6 +102,7 @@ class Sentence(NamedTuple):
         tags: those that its line begins with.
         protected: what of its text stays as it is.
         has_elements: whether elements of markup begin or end within it.
+        stays: whether it has nothing to translate beside what stays as it is.
         matches: those of memories.
         terms: those of a glossary.
         entry: its translation, if it is a term as a whole.
@@ -115,6 +116,7 @@ class Sentence(NamedTuple):
     tags: tuple[str, ...] = ()
     protected: tuple[ProtectedSpan, ...] = ()
     has_elements: bool = False
+    stays: bool = False
     matches: tuple[Match, ...] = ()
     terms: tuple[TermOccurrence, ...] = ()
     entry: str | None = None
@@ -320,7 +322,9 @@ class UnitMaker:
                 continue
             for start, stop in spans:
                 words, inner = spans_in(protected, start, stop), has_elements(begin + start, begin + stop)
-                sentence = Sentence(plain[start:stop], line_number, begin + start, whole.tags, words, inner)
+                rest = unprotected(plain[start:stop], spans_in(protected, start, stop))
+                stays = not has_letters(rest) if self.protected.defaults else is_blank(rest)
+                sentence = Sentence(plain[start:stop], line_number, begin + start, whole.tags, words, inner, stays)
                 sentences.append(sentence if self.cuts_only else self._looked_up(sentence, direction))
         return sentences
 

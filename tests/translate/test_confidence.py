@@ -122,6 +122,9 @@ def test_a_calibration_holds_for_its_search_and_model_alone(model: Path, trained
     stored = json.loads(run("info", path, "--json").stdout)["provenance"]["calibrations"]
     assert [each["search"] for each in stored] == [{}, {"beam": 2}]
     assert b"calibrated for en-de with pytorch" in run("info", path).stdout
+    risk = "--n-best=2", "--mbr=chrf"
+    calibrate(path, tmp_path, *risk)
+    assert all(confidences(path, *risk, lines=lines)) and all(confidences(path, lines=lines))
 
 
 def test_an_ensemble_is_calibrated_apart(model: Path, trained: Path, tmp_path: Path) -> None:

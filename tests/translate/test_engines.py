@@ -162,7 +162,7 @@ def test_other_commands_that_need_another_engine_are_refused(model: Path, monkey
     assert "--compute-type int8 needs --engine ctranslate2" in failed("generate", model, "--compute-type=int8")
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     said = failed("generate", model, *CT2)
-    assert "--engine ctranslate2 needs the package ctranslate2" in said and "pip install ctranslate2" in said
+    assert "--engine ctranslate2 needs the package ctranslate2" in said and "pip install '.[ctranslate2]'" in said
 
 
 def test_a_damaged_exported_model_is_named(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,3 +204,10 @@ def test_the_service_translates_with_it(model: Path) -> None:
 def test_words_that_stay_are_left_to_the_model_on_request(trained: Path, options: list[str], is_copied: bool) -> None:
     done = run("generate", trained / "run" / "average.safetensors", *options, stdin=b"https://example.org/a?b=1 now\n")
     assert (b"https://example.org/a?b=1" in done.stdout) == is_copied
+
+
+def test_lines_without_letters_are_left_to_the_model_on_request(trained: Path) -> None:
+    arguments = ["generate", trained / "run" / "average.safetensors", "--output-format", "jsonl"]
+    for options, is_left in (([], False), (["--no-protect"], True), (["--no-protect", "--keep", r"[\d.%]+"], False)):
+        (line,) = run(*arguments, *options, stdin=b"3.14 %\n").stdout.splitlines()
+        assert bool(json.loads(line)["hypotheses"][0]["pieces"]) == is_left
