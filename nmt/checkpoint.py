@@ -130,7 +130,7 @@ def load_checkpoint(path: str | Path, *, verify: bool = False, whole: bool = Tru
     document, tensors = read_file(Path(path), verify=verify)
     if whole and "learned_from" in document["provenance"]:
         raise NmtError(
-            f"{path} has only the weights that have learned since {document['provenance']['learned_from']['path']}; "
+            f"{path} has only the weights that have learnt since {document['provenance']['learned_from']['path']}; "
             f"take best{SUFFIX}, or nmt average-checkpoints {path} --output FILE makes a whole model of a snapshot"
         )
     return Checkpoint(

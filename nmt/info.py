@@ -141,7 +141,7 @@ def lines_of(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "model", ModelConfig.from_dict(model, description["path"]).in_words()
     if count := description.get("parameters"):
         base = (description.get("provenance") or {}).get("learned_from")
-        yield "parameters", f"{count:,}" + (f", which have learned since {Path(base['path']).name}" if base else "")
+        yield "parameters", f"{count:,}" + (f", which have learnt since {Path(base['path']).name}" if base else "")
     if description.get("text"):
         text = TextConfig.from_dict(description["text"], description["path"])
         yield "languages", text.in_words

@@ -81,7 +81,7 @@ class MetricScore:
         score: the score, from 0 to 100; TER, WER and CER, which count errors, may be larger.
         signature: sacreBLEU's signature of the settings.
         details: further figures, such as BLEU's precisions and brevity_penalty.
-        confidence: the mean and the 95% confidence interval; None without `bootstrap`.
+        confidence: the mean and the 95 % confidence interval; None without `bootstrap`.
         p_value: how likely so large a difference from the first system is by chance; None without a paired test.
     """
 

@@ -68,7 +68,7 @@ learn() {
 
 # parse CHECKPOINT INPUT OUTPUT: parses with the paper's search: beam 21, alpha 0.3, at most input length + 300 pieces.
 parse() {
-    run nmt generate "$1" --input "$2" --output "$3" --beam 21 --alpha 0.3 --max-length-offset 300 \
+    run nmt generate "$1" --input "$2" --output "$3" --no-protect --beam 21 --alpha 0.3 --max-length-offset 300 \
         --n-best "$nbest" --output-format jsonl
 }
 

@@ -31,7 +31,7 @@ def score(
         Option(help="Reference translations, also compressed, or in a file like .csv. Repeat it for several per line."),
     ] = [],  # noqa: B006
     hypothesis: Annotated[
-        list[str], Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
+        list[str], Option(help="Translations, one per line; - is standard input. Repeat the option to compare systems.")
     ] = [STDIO],  # noqa: B006
     model: Annotated[
         list[str],
@@ -215,7 +215,7 @@ def _print_table(names: list[str], scores: list[list["MetricScore"]]) -> None:
     for metric_scores in zip(*scores, strict=True):
         columns.append([metric_scores[0].name, *(f"{score.score:.2f}" for score in metric_scores)])
         if intervals := [score.confidence for score in metric_scores if score.confidence]:
-            columns.append(["95% confidence", *(f"{c.low:.2f} to {c.high:.2f}" for c in intervals)])
+            columns.append(["95 % confidence", *(f"{c.low:.2f} to {c.high:.2f}" for c in intervals)])
         if any(score.p_value is not None for score in metric_scores):
             columns.append(["p", *("-" if s.p_value is None else f"{s.p_value:.4f}" for s in metric_scores)])
     widths = [max(map(len, column)) for column in columns]

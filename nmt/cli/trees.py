@@ -69,8 +69,8 @@ def linearize(
 @trees.command(no_args_is_help=True)
 def words(
     like: Annotated[str, Option(help="Folder that nmt trees linearize made.")],
-    input: Annotated[str, Option(help="Tokenised sentences, one per line; - is stdin.")] = "-",
-    output: Annotated[str, Option(help="File to write; - is stdout.")] = "-",
+    input: Annotated[str, Option(help="Tokenised sentences, one per line; - is standard input.")] = "-",
+    output: Annotated[str, Option(help="File to write; - is standard output.")] = "-",
 ) -> None:
     """Write the words of new sentences in the same form as the training words."""
     from nmt.parsing.treebank import SOURCE, SourceText
@@ -85,10 +85,10 @@ def words(
 
 @trees.command(no_args_is_help=True)
 def restore(
-    sequences: Annotated[str, Option(help="Output of the model, one sequence per line; - is stdin.")] = "-",
+    sequences: Annotated[str, Option(help="Output of the model, one sequence per line; - is standard input.")] = "-",
     words: Annotated[str | None, Option(help="Tokenised words, one sentence per line.")] = None,
     trees: Annotated[str | None, Option(help="Treebank file that supplies words and tags, instead of --words.")] = None,
-    output: Annotated[str, Option(help="File to write, one tree per line; - is stdout.")] = "-",
+    output: Annotated[str, Option(help="File to write, one tree per line; - is standard output.")] = "-",
 ) -> None:
     """Turn the model's output into trees over exactly the given words, and report the repairs.
 

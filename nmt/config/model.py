@@ -59,7 +59,7 @@ class ModelConfig(Config, panel="Model"):
     )
     sinusoids: Literal["paper", "fairseq", "marian"] = option(
         "paper",
-        "Formula of positional encodings that are not learned: the paper's (§3.5), or that of fairseq or Marian. Both "
+        "Formula of positional encodings that are not learnt: the paper's (§3.5), or that of fairseq or Marian. Both "
         "have other wavelengths, and fairseq's starts at position 2. With marian, a target begins with zeros instead "
         "of an embedding of BOS. Imported models have the formula of their toolkit; a new model needs marian only for "
         "nmt export marian.",

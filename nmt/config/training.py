@@ -162,7 +162,7 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         None,
         "LoRA (Hu et al. 2021), which needs less memory: learn a low-rank update of this rank for each attention and "
         "feed-forward matrix. The weights of --init-from do not change; those of layers are kept in memory in 16 bits. "
-        "Embeddings of pieces that --init-from does not have are learned, too.",
+        "Embeddings of pieces that --init-from does not have are learnt, too.",
         needs="init_from",
         excludes="freeze",
     )

@@ -200,7 +200,7 @@ class MetricConfig(Config, panel="Metrics"):
     )
     bootstrap: int | None = metric_option(
         None,
-        "Resamples for 95% confidence intervals. By default 1000 for up to 5,000 lines, and no intervals for more "
+        "Resamples for 95 % confidence intervals. By default 1000 for up to 5,000 lines, and no intervals for more "
         "lines or with --json, unless --paired is given.",
         at_least=2,
         at_most=100_000,

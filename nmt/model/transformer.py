@@ -91,7 +91,7 @@ class LearnedPositions(nn.Module):
         """Returns the encodings FD of `positions_F`, all of them below `longest`."""
         if longest > len(self.table):
             raise NmtError(
-                f"a sentence has {longest} positions, but the model has learned {len(self.table)} only; shorten it"
+                f"a sentence has {longest} positions, but the model has learnt {len(self.table)} only; shorten it"
             )
         return F.embedding(positions_F, self.table)
 

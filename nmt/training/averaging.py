@@ -18,7 +18,7 @@ from nmt.training.run_folder import BEST, numbered
 # The largest number of differences between two checkpoints that a message lists.
 _NAMED_DIFFERENCES = 3
 # What snapshots with only the weights that have learned must have in common. The file itself may have moved.
-_BASE = {"lora": "--lora", "sha256": "the SHA-256 of the checkpoint that it has learned from"}
+_BASE = {"lora": "--lora", "sha256": "the SHA-256 of the checkpoint that it has learnt from"}
 
 
 def average_checkpoints(paths: Sequence[Path]) -> Checkpoint:

@@ -72,7 +72,7 @@ def kept_layers(
         kept = layers_taken(had, has)
         console.info(f"of the {had} {stack} layers of {Path(path).name}, these are taken: {', '.join(map(str, kept))}")
         if option == "decoder_layers" and checkpoint_config.guided_alignment and not config.guided_alignment:
-            console.warn("the layer that has learned alignments is not among them; the last one aligns words instead")
+            console.warn("the layer that has learnt alignments is not among them; the last one aligns words instead")
         layers = {
             f"{stack}.{new}.{name}": weight
             for new, old in enumerate(kept)

@@ -163,7 +163,7 @@ def choose(corpus: CorpusSize, seconds: float, given: dict[str, Any], speed: Spe
         dropout = dropout if arch == SMALLEST else max(dropout, 0.1)
         choice("dropout", dropout, f"suits {epochs:,.1f} epochs of {pairs}")
     if "init_from" in given and given.get("lr_schedule", "paper") == "paper":
-        choice("lr_scale", 0.3, "keeps what that model has learned")
+        choice("lr_scale", 0.3, "keeps what that model has learnt")
     choice("valid_metric", ("nll",), "takes less time than translating")
     update_seconds = batch_tokens / speed(arch)
     validation_seconds = corpus.validation_seconds(update_seconds, batch_tokens)

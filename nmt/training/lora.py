@@ -76,7 +76,7 @@ class FrozenBase:
         """Raises NmtError unless this is the checkpoint with the SHA-256 that the file at `path` names."""
         if self.reference["sha256"] != sha256:
             raise NmtError(
-                f"{self.path} is not the checkpoint that {path} has learned from: its SHA-256 begins with "
+                f"{self.path} is not the checkpoint that {path} has learnt from: its SHA-256 begins with "
                 f"{self.reference['sha256']:.12} instead of {sha256:.12}; put that checkpoint back"
             )
 

@@ -54,7 +54,7 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Returns a model that has learned a little, so that its outputs end, but not always as they should."""
+    """Returns a model that has learnt a little, so that its outputs end, but not always as they should."""
     folder = tmp_path_factory.mktemp("trained") / "model"
     sizes: dict[str, Any] = {"d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
     sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 128)

@@ -273,7 +273,7 @@ def test_restricted_attention_attends_to_the_nearest_positions(data: st.DataObje
 def test_positions_beyond_the_learned_ones_are_refused() -> None:
     positions = LearnedPositions(8, 3)
     assert torch.equal(positions(torch.tensor([2, 0]), 3), positions.table[[2, 0]])
-    with pytest.raises(NmtError, match="has 4 positions, but the model has learned 3"):
+    with pytest.raises(NmtError, match="has 4 positions, but the model has learnt 3"):
         positions(torch.tensor([3]), 4)
 
 

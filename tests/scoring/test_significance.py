@@ -103,7 +103,7 @@ def test_the_table_has_a_row_for_each_system(files: list[str]) -> None:
     ours += ["--bootstrap", "200", "--metric", "bleu", "--metric", "chrf"]
     head, *rows, bleu, chrf = run("score", *ours).stdout.decode().splitlines()
     found = json.loads(run("score", *ours, "--json").stdout)
-    assert re.split("  +", head) == ["hypothesis", *["BLEU", "95% confidence", "p"], *["chrF2", "95% confidence", "p"]]
+    assert re.split("  +", head) == ["hypothesis", *["BLEU", "95 % confidence", "p"], *["chrF2", "95% confidence", "p"]]
     for row, system in zip(rows, found["hypotheses"], strict=True):
         cells = [system["hypothesis"]]
         for score in (system["bleu"], system["chrf"]):
@@ -120,7 +120,7 @@ def test_several_systems_are_scored_without_a_test(files: list[str]) -> None:
     done = run("score", "--reference", reference, "--hypothesis", first, "--hypothesis", second)
     single = [run("score", "--reference", reference, "--hypothesis", path).stdout.decode() for path in (first, second)]
     head, *rows, signature = done.stdout.decode().splitlines()
-    assert re.split("  +", head) == ["hypothesis", "BLEU", "95% confidence"]
+    assert re.split("  +", head) == ["hypothesis", "BLEU", "95 % confidence"]
     for row, path, alone in zip(rows, (first, second), single, strict=True):
         score, low, high = re.findall(r"\d+\.\d+", alone.splitlines()[0])
         assert row.split() == [path, score, low, "to", high]
