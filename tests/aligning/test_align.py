@@ -106,8 +106,8 @@ def test_clean_reads_what_align_writes_and_its_score(here: Path) -> None:
 
 def test_documents_of_folders_belong_together_by_name(here: Path) -> None:
     """A document that cannot be aligned keeps none of the others from the corpus."""
-    for number, name in enumerate(("in/one.{}.txt", "in/{}/deep/two.txt", "in/three_{}.txt")):
-        write(here, 40, name, number)
+    for seed, name in enumerate(("in/one.{}.txt", "in/{}/deep/two.txt", "in/three_{}.txt")):
+        write(here, 40, name, seed)
     for name in ("alone.fon.txt", "none.txt", "scan.PDF"):
         (here / "in" / name).write_text("a\n")
     said = " ".join(run("align", "in", "in", *LANGS, "--output=all.tsv").stderr.split())
@@ -126,8 +126,8 @@ def test_documents_of_folders_belong_together_by_name(here: Path) -> None:
 
 
 def test_equal_names_of_two_folders_belong_together(here: Path) -> None:
-    for number, name in enumerate(("{}/log-fon.txt", "{}/x.mos.txt")):
-        write(here, 40, name, number)
+    for seed, name in enumerate(("{}/log-fon.txt", "{}/x.mos.txt")):
+        write(here, 40, name, seed)
     run("align", "fon", "mos", *LANGS, "--output=all.tsv")
     assert len(table(here / "all.tsv")) > 60
     write(here, 40, "in/x.{}.txt")
@@ -156,8 +156,8 @@ def test_spaces_that_are_not_broken_stay(here: Path) -> None:
 def test_work_resumes_behind_the_last_documents(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nmt.aligning import job
 
-    for number in range(3):
-        write(here, 40, f"in/{number}.{{}}.txt", number)
+    for seed in range(3):
+        write(here, 40, f"in/{seed}.{{}}.txt", seed)
     command = ["align", "in", "in", *LANGS, "--output=out.tsv"]
     run(*command)
     whole = (here / "out.tsv").read_bytes()
@@ -183,9 +183,9 @@ def test_other_formats_have_passages_and_sentences(here: Path) -> None:
         sentences = [pair[side].capitalize() for pair in pairs]
         passages = [" ".join(sentences[i : i + 3]) for i in range(0, 60, 3)]
         (here / f"x.{lang}.html").write_text("".join(f"<p>{passage}</p>\n" for passage in passages))
-    pairs_of = nmt.align("x.fon.html", here / "x.mos.html", source_lang="fon", target_lang="mos")
-    assert [pair.source for pair in pairs_of] == [source for source, _ in pairs]
-    assert [pair.target_place for pair in pairs_of] == [f"{i + 1}.{j + 1}" for i in range(20) for j in range(3)]
+    aligned_pairs = nmt.align("x.fon.html", here / "x.mos.html", source_lang="fon", target_lang="mos")
+    assert [pair.source for pair in aligned_pairs] == [source for source, _ in pairs]
+    assert [pair.target_place for pair in aligned_pairs] == [f"{i + 1}.{j + 1}" for i in range(20) for j in range(3)]
 
 
 def unlike(here: Path) -> tuple[list[str], list[str], list[list[str]]]:

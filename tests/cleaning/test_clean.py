@@ -47,12 +47,15 @@ def clean(corpus: str | Path, dest: Path, *options: str) -> str:
 
 def test_pairs_are_kept_in_order_and_nothing_vanishes(tmp_path: Path) -> None:
     name = "one" * 30  # only the names of corpora are cut in the table
-    one, two = write_pairs(tmp_path / name, [*GOOD[:50], *BAD]), write_pairs(tmp_path / "two", [BAD[1], *GOOD[50:]])
+    first, second = (
+        write_pairs(tmp_path / name, [*GOOD[:50], *BAD]),
+        write_pairs(tmp_path / "two", [BAD[1], *GOOD[50:]]),
+    )
     with gzip.open(tmp_path / "two.en.gz", "wb") as file:
         file.write((tmp_path / "two.en").read_bytes())
     (tmp_path / "two.en").unlink()
     (tmp_path / f"{name}.de").write_bytes((tmp_path / f"{name}.de").read_bytes().replace(b"\n", b"\r\n"))
-    said = clean(one, tmp_path / "new", f"--train={two}", f"--rejected={tmp_path}/rejected.tsv")
+    said = clean(first, tmp_path / "new", f"--train={second}", f"--rejected={tmp_path}/rejected.tsv")
     assert pairs_in(tmp_path / "new") == GOOD
     rejected = [line.split("\t") for line in (tmp_path / "rejected.tsv").read_text().splitlines()]
     assert rejected == [["empty side", *BAD[0]], ["--markup", *BAD[1]], ["--numbers", *BAD[2]], ["--markup", *BAD[1]]]
@@ -204,13 +207,13 @@ def test_scores_keep_the_pairs_that_both_models_expect(trained: Path, models: li
     entropies, ends = [], []
     for model, sides in zip(models, (("en", "de"), ("de", "en")), strict=True):
         files = [f"--{flag}={tmp_path}/ruled.{side}" for flag, side in zip(("source", "target"), sides, strict=True)]
-        found = run("rescore", model, *files, "--output-format=jsonl", "--device=cpu", "--precision=fp32").stdout
-        log_probs = [json.loads(line)["rescored"]["log_probs"] for line in found.splitlines()]
-        entropies.append([-sum(of_pair) / len(of_pair) for of_pair in log_probs])
-        ends.append([-of_pair[-1] for of_pair in log_probs])
+        output = run("rescore", model, *files, "--output-format=jsonl", "--device=cpu", "--precision=fp32").stdout
+        log_probs = [json.loads(line)["rescored"]["log_probs"] for line in output.splitlines()]
+        entropies.append([-sum(pair_log_probs) / len(pair_log_probs) for pair_log_probs in log_probs])
+        ends.append([-pair_log_probs[-1] for pair_log_probs in log_probs])
     ratios = [(max(map(len, pair)) + 10) / (min(map(len, pair)) + 10) for pair in pairs]
-    found_by_both = zip(*entropies, *ends, ratios, strict=True)
-    scores = [math.exp(-max(f, b) - max(of_f, of_b) / 4) / r**4 for f, b, of_f, of_b, r in found_by_both]
+    measures = zip(*entropies, *ends, ratios, strict=True)
+    scores = [math.exp(-max(f, b) - max(end_f, end_b) / 4) / r**4 for f, b, end_f, end_b, r in measures]
     limit = sorted(scores, reverse=True)[math.ceil(0.7 * len(scores)) - 1]
     expected = [pair for pair, score in zip(pairs, scores, strict=True) if score >= limit]
     options = [f"--rejected={tmp_path}/rejected.tsv", f"--page={tmp_path}/page.html"]
@@ -322,8 +325,8 @@ def test_wrong_input_is_one_sentence_and_nothing_is_written(
         (tmp_path / "corpus.de").symlink_to("/dev/null")
     if change == "binary":
         (tmp_path / "corpus.de").write_bytes(text[0].encode() + b"\xff\n" + "".join(text[2:]).encode())
-    before = sorted(tmp_path.iterdir())
+    paths = sorted(tmp_path.iterdir())
     arguments = [*OPTIONS, f"--train={corpus}", f"--dest={tmp_path}/new", *options]
-    found = failed("clean", *(argument.format(corpus=corpus, folder=tmp_path) for argument in arguments))
-    assert said.format(corpus=corpus, folder=tmp_path) in found
-    assert sorted(tmp_path.iterdir()) == before
+    message = failed("clean", *(argument.format(corpus=corpus, folder=tmp_path) for argument in arguments))
+    assert said.format(corpus=corpus, folder=tmp_path) in message
+    assert sorted(tmp_path.iterdir()) == paths

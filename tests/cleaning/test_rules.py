@@ -38,8 +38,8 @@ FRENCH = cleaner("fr")
 
 def reason(clean: Cleaner, *pair: str) -> str:
     """Returns why a pair is dropped; `kept` if it is not."""
-    _, (found,), _ = clean([[line] for line in pair])
-    return REASONS[found] if found >= 0 else "kept"
+    _, (code,), _ = clean([[line] for line in pair])
+    return REASONS[code] if code >= 0 else "kept"
 
 
 @pytest.mark.parametrize("source, target, expected", [
@@ -258,8 +258,8 @@ def test_an_unknown_language_is_refused_where_it_would_be_identified() -> None:
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "mac_roman", "cp1250"])
 def test_broken_encodings_are_mended_or_dropped(encoding: str) -> None:
     broken = PHRASE.encode().decode(encoding)
-    pairs, (found,), _ = FRENCH([[broken], [SATZ]])
-    assert (pairs.sides[0], found) == ([PHRASE], -1)
+    pairs, (code,), _ = FRENCH([[broken], [SATZ]])
+    assert (pairs.sides[0], code) == ([PHRASE], -1)
     assert reason(cleaner("fr", encoding="drop"), broken, SATZ) == "encoding"
     pairs, _, _ = cleaner("fr", encoding="keep", max_other_language=1.0)([[broken], [SATZ]])
     assert pairs.sides[0] == [broken]
@@ -300,21 +300,21 @@ def test_all_direct_repetitions_are_found(words: list[str]) -> None:
     repeated = [words[i : i + k] for i, k in spans if words[i : i + k] == words[i + k : i + 2 * k]]
     thrice = any(len(set(words[i : i + 3])) == 1 for i in range(len(words) - 2))
     expected = thrice or any(len(phrase) > 1 or phrase == ["hallo"] for phrase in repeated)
-    alone = cleaner("en", None, **NOTHING | {"repetition": True})
-    assert reason(alone, f"x {', '.join(words)}") == ("repetition" if expected else "kept")
+    clean = cleaner("en", None, **NOTHING | {"repetition": True})
+    assert reason(clean, f"x {', '.join(words)}") == ("repetition" if expected else "kept")
 
 
 def test_one_language_has_no_rules_about_pairs() -> None:
-    alone = cleaner("en", None)
-    assert reason(alone, SENTENCE) == "kept"
-    assert reason(alone, "The years 1998 and 2003.") == "kept"
-    assert reason(alone, "Der Bericht " * 6) == "repetition"
+    clean = cleaner("en", None)
+    assert reason(clean, SENTENCE) == "kept"
+    assert reason(clean, "The years 1998 and 2003.") == "kept"
+    assert reason(clean, "Der Bericht " * 6) == "repetition"
 
 
 def test_what_a_rule_measures_is_counted_before_it_drops() -> None:
     _, _, histograms = DEFAULTS([[SENTENCE, "x" * 1700, SENTENCE], [SATZ, "x" * 10, "Ja."]])
-    of_lengths = {name: n for name, n in histograms.items() if name.startswith("max_characters")}
-    assert of_lengths == {"max_characters 1": 2, "max_characters 34": 1}
+    length_histogram = {name: n for name, n in histograms.items() if name.startswith("max_characters")}
+    assert length_histogram == {"max_characters 1": 2, "max_characters 34": 1}
     assert sum(n for name, n in histograms.items() if name.startswith("max_ratio")) == 2
 
 
@@ -326,19 +326,19 @@ LINES = st.lists(st.text(st.characters(exclude_characters="\n", exclude_categori
 
 @given(LINES)
 def test_characters_are_counted(lines: list[str]) -> None:
-    found = measure(lines, "en")
+    measures = measure(lines, "en")
     for n, line in enumerate(unicodedata.normalize("NFC", line) for line in lines):
         categories = Counter(map(unicodedata.category, line))
         letters = [unicodedata.normalize("NFKC", c)[0] for c in line if unicodedata.category(c)[0] in "LM"]
         names = [unicodedata.name(c, "?") for c in letters]
         names = [name for name in names if not name.startswith(OF_ANY_SCRIPT)]
-        assert found.length[n] == len(line)
-        assert found.letters[n] == len(names)
-        assert found.in_script[n] == sum(name.startswith("LATIN") for name in names)
+        assert measures.length[n] == len(line)
+        assert measures.letters[n] == len(names)
+        assert measures.in_script[n] == sum(name.startswith("LATIN") for name in names)
         invisible = sum(is_blank(c) and unicodedata.category(c) == "Cf" for c in line)
-        assert found.spaces[n] == sum(categories[c] for c in ("Zs", "Zl", "Zp")) + line.count("\t") + invisible
-        assert found.digits[n] == categories["Nd"]
-        assert (found.control[n] > 0) == any(
+        assert measures.spaces[n] == sum(categories[c] for c in ("Zs", "Zl", "Zp")) + line.count("\t") + invisible
+        assert measures.digits[n] == categories["Nd"]
+        assert (measures.control[n] > 0) == any(
             (unicodedata.category(c) in ("Cc", "Co", "Cn") and c != "\t" and not "\U0001f000" <= c < "\U0001ffff")
             or c == "\ufffd"
             for c in line
@@ -364,11 +364,11 @@ def test_lines_share_a_hash_if_their_letters_and_digits_are_the_same(lines: list
         return (unicodedata.normalize("NFKD", c) if european else c).casefold()[0]
 
     lines = [*lines, *(f" {line.upper().lower()}!" for line in lines), "a1", "A-1", "1a", "½ a", "¼ a", "Ⅱ", "ⅱ"]
-    found = measure(lines, "en").hash
+    hashes = measure(lines, "en").hash
     keys = [said(unicodedata.normalize("NFC", line)) for line in lines]
-    assert len(set(found.tolist())) == len(set(keys))
-    assert len(set(zip(found.tolist(), keys, strict=True))) == len(set(keys))
-    assert all((number == 0) == (key == "") for number, key in zip(found.tolist(), keys, strict=True))
+    assert len(set(hashes.tolist())) == len(set(keys))
+    assert len(set(zip(hashes.tolist(), keys, strict=True))) == len(set(keys))
+    assert all((line_hash == 0) == (key == "") for line_hash, key in zip(hashes.tolist(), keys, strict=True))
 
 
 @given(LINES, LINES)
@@ -378,5 +378,5 @@ def test_the_reason_of_a_pair_does_not_depend_on_its_company(first: list[str], s
     clean = cleaner(max_other_language=1.0)
     _, together, _ = clean(sides)
     assert [reason(clean, *pair) for pair in zip(*sides, strict=True)] == [
-        REASONS[number] if number >= 0 else "kept" for number in together
+        REASONS[code] if code >= 0 else "kept" for code in together
     ]

@@ -60,9 +60,9 @@ HELLO = unit(("EN-gb", "Hello"), ("de_AT", "Hallo"))
 def test_variants_of_languages_are_found_by_their_codes(
     tmp_path: Path, codes: list[str], direction: tuple[str, str], chosen: list[int]
 ) -> None:
-    data = tmx(unit(*[(code, f"text {number}") for number, code in enumerate(codes)]))
+    data = tmx(unit(*[(code, f"text {index}") for index, code in enumerate(codes)]))
     pairs, left_out = read(write(tmp_path / "m.tmx", data), *direction)
-    assert pairs == [tuple(f"text {number}" for number in chosen)]
+    assert pairs == [tuple(f"text {index}" for index in chosen)]
     assert left_out == ({"in other variants of a language": 1} if len(codes) > 2 else {})
 
 
@@ -104,8 +104,8 @@ def test_inline_elements_are_dropped_or_kept(tmp_path: Path) -> None:
     "<ph>\\n</ph>", "<ph>&#9;</ph>", "<bpt i='1'>&lt;td></bpt>", "<ph type='lb'/>",
 ])  # fmt: skip
 def test_a_code_that_separates_words_is_a_space(tmp_path: Path, code: str) -> None:
-    inside = ("<ph>&lt;b></ph>", "<hi>\n</hi>", "<ph>&lt;broken></ph>", "<ph>&lt;img alt='br'></ph>")
-    units = (unit(("en", f"A dog{each}runs"), ("de", "x")) for each in (code, *inside))
+    elements = ("<ph>&lt;b></ph>", "<hi>\n</hi>", "<ph>&lt;broken></ph>", "<ph>&lt;img alt='br'></ph>")
+    units = (unit(("en", f"A dog{each}runs"), ("de", "x")) for each in (code, *elements))
     pairs = read(write(tmp_path / "m.tmx", tmx(*units)))[0]
     assert [english for english, _ in pairs] == ["A dog runs", "A dogruns", "A dog runs", "A dogruns", "A dogruns"]
 
@@ -195,8 +195,8 @@ def test_a_group_of_xliff_says_whether_its_units_are_translated(tmp_path: Path) 
     ("a.xlf", XLIFF_2, [("One .", "Eins ."), ("Three", "Drei")], 1),
 ])  # fmt: skip
 def test_finished_units_of_xliff_are_read(tmp_path: Path, name: str, data: str, pairs: Pairs, unfinished: int) -> None:
-    found, left_out = read(write(tmp_path / name, data.encode()))
-    assert (found, left_out["not translated or not approved"]) == (pairs, unfinished)
+    units, left_out = read(write(tmp_path / name, data.encode()))
+    assert (units, left_out["not translated or not approved"]) == (pairs, unfinished)
     assert read(tmp_path / name, "de", "en")[0] == [pair[::-1] for pair in pairs]
 
 
@@ -453,9 +453,9 @@ def test_units_of_tmx_with_low_scores_are_left_out(tmp_path: Path) -> None:
     whole = "<tmx><body>" + "".join(map(unit.format, scores)) + "</body></tmx>"
     left_out = {"with a score below 0.75": 1}
     assert read(write(tmp_path / "a.tmx", whole.encode()), least_score=0.75) == ([("A", "b")], left_out)
-    without = whole.replace(scores[1], "")
+    unscored_text = whole.replace(scores[1], "")
     with pytest.raises(NmtError, match=r"has the score None.*--least-score needs the property x-score of all units"):
-        read(write(tmp_path / "b.tmx", without.encode()), least_score=0.75)
+        read(write(tmp_path / "b.tmx", unscored_text.encode()), least_score=0.75)
 
 
 @pytest.mark.parametrize("name, data, columns, message", [
@@ -584,8 +584,8 @@ def test_clean_reads_corpus_files_once(tmp_path: Path, cache: Path) -> None:
     assert (tmp_path / "out.en").read_text() == "Hello\n" and (tmp_path / "out.de").read_text() == "Hallo\n"
     assert f"{path}: 2 pairs of en and de (left out: 1 only in en); the text is in {cache}" in done.stderr
     times = {file: file.stat().st_mtime_ns for file in cache.rglob("*.en")}
-    again = run(*command, f"--dest={tmp_path / 'again'}")
-    assert "2 pairs of en and de (left out: 1 only in en)" in again.stderr
+    second = run(*command, f"--dest={tmp_path / 'again'}")
+    assert "2 pairs of en and de (left out: 1 only in en)" in second.stderr
     assert {file: file.stat().st_mtime_ns for file in cache.rglob("*.en")} == times
     write(path, tmx(HELLO))
     assert "1 pair of en and de; the text" in run(*command, f"--dest={tmp_path / 'third'}").stderr

@@ -45,17 +45,17 @@ def test_groups_have_about_the_same_number_of_tokens(pairs: Lengths, batch_token
     updates = max(1, round(max(map(sum, zip(*pairs, strict=True))) / batch_tokens))
     share = sum(map(sum, pairs)) / (updates * groups)
     longest = max(map(sum, pairs))
-    found = [size for update in sizes for size in update]
-    assert max(found) <= 1.25 * share + longest
-    if len(found) == updates * groups:  # otherwise, there are sentences as large as a group
+    loads = [size for update in sizes for size in update]
+    assert max(loads) <= 1.25 * share + longest
+    if len(loads) == updates * groups:  # otherwise, there are sentences as large as a group
         assert len(made) == updates
-        assert all(size >= share - longest for size in sorted(found)[2:])  # the first and last group may be smaller
+        assert all(size >= share - longest for size in sorted(loads)[2:])  # the first and last group may be smaller
 
 
 def test_an_update_is_one_packed_micro_batch_if_it_has_as_many_tokens() -> None:
     made = plan(realistic_lengths(20_000), 25_000, 8)
     batches = [made.micro_batches(index, 25_000, packs=True) for index in range(len(made))]
-    assert [len(of_update) for of_update in batches] == [1] * len(made)
+    assert [len(update_batches) for update_batches in batches] == [1] * len(made)
 
 
 def test_packed_micro_batches_have_similar_sizes() -> None:

@@ -45,13 +45,13 @@ def test_each_block_has_its_own_width() -> None:
 @pytest.mark.parametrize("first", [0, 3])
 def test_updates_follow_the_plan_in_order(first: int) -> None:
     made, plan = split_and_plan(100, batch_tokens=60, groups=2)
-    found = list(updates(made, plan, 40, first))
-    assert len(found) == len(plan) - first > 3
-    for index, update in enumerate(found, first):
+    loaded_updates = list(updates(made, plan, 40, first))
+    assert len(loaded_updates) == len(plan) - first > 3
+    for index, update in enumerate(loaded_updates, first):
         expected = [make_micro_batch(made, blocks) for blocks in plan.micro_batches(index, 40)]
-        for found_batch, batch in zip(update.batches, expected, strict=True):
-            assert torch.equal(found_batch.source.ids_F, batch.source.ids_F)
-            assert torch.equal(found_batch.labels_M, batch.labels_M)
+        for loaded_batch, batch in zip(update.batches, expected, strict=True):
+            assert torch.equal(loaded_batch.source.ids_F, batch.source.ids_F)
+            assert torch.equal(loaded_batch.labels_M, batch.labels_M)
         assert update.target_tokens == sum(batch.target_tokens for batch in expected)
         assert update.source_tokens == sum(batch.source_tokens for batch in expected)
 
@@ -81,16 +81,16 @@ def test_an_exception_in_the_thread_is_raised_where_the_batches_are_used(monkeyp
 
     split, plan = split_and_plan(100, batch_tokens=60, groups=2)
     monkeypatch.setattr(UpdatePlan, "tokens", lambda _, index: tokens(index))
-    before, stream = loader_threads(), updates(split, plan, 40)
+    earlier_threads, stream = loader_threads(), updates(split, plan, 40)
     next(stream)
     with pytest.raises(OSError, match="disk gone"):
         next(stream)
-    assert loader_threads() <= before
+    assert loader_threads() <= earlier_threads
 
 
 def test_closing_the_batches_early_ends_the_thread() -> None:
-    before, stream = loader_threads(), updates(*split_and_plan(100, batch_tokens=60, groups=2), 40)
+    earlier_threads, stream = loader_threads(), updates(*split_and_plan(100, batch_tokens=60, groups=2), 40)
     next(stream)
-    assert len(loader_threads() - before) == 1
+    assert len(loader_threads() - earlier_threads) == 1
     stream.close()
-    assert loader_threads() <= before
+    assert loader_threads() <= earlier_threads

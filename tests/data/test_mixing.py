@@ -48,8 +48,8 @@ def test_earlier_visits_are_counted(sizes: list[int], seed: int) -> None:
     for epoch in range(6):
         order = MixedOrder(mixture, seed, epoch)
         pairs, earlier = order.visits(np.arange(len(order)))
-        for pair, before in zip(pairs.tolist(), earlier.tolist(), strict=True):
-            assert seen[pair] == before
+        for pair, count in zip(pairs.tolist(), earlier.tolist(), strict=True):
+            assert seen[pair] == count
             seen[pair] += 1
 
 
@@ -92,8 +92,8 @@ def test_each_corpus_has_its_share_of_updates(corpora: Path, tmp_path: Path, opt
             numbers = [int(i) for batch in update.batches for block in batch.sentences for i in block]
             seen.update((tuple(split.source[i].tolist()), tuple(split.target[i].tolist())) for i in numbers)
     assert seen.total() == pytest.approx(2400, abs=2)
-    found = sum(count for pair, count in seen.items() if pair in small) / seen.total()
-    assert found == pytest.approx(share, rel=0.01)
+    small_share = sum(count for pair, count in seen.items() if pair in small) / seen.total()
+    assert small_share == pytest.approx(share, rel=0.01)
 
 
 def test_equal_weights_give_the_data_of_no_weights(corpora: Path, tmp_path: Path) -> None:

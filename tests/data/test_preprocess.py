@@ -67,9 +67,9 @@ def decoded(data: DataFolder, name: str) -> list[str]:
     return data.codec.decode_target(tokens(data.split(name).target))
 
 
-def same_data(found: Path | str, expected: Path | str) -> None:
-    files = [{path.name: path.read_bytes() for path in Path(folder).iterdir()} for folder in (found, expected)]
-    metas = [json.loads(of_folder.pop("meta.json")) for of_folder in files]
+def same_data(data: Path | str, expected: Path | str) -> None:
+    files = [{path.name: path.read_bytes() for path in Path(folder).iterdir()} for folder in (data, expected)]
+    metas = [json.loads(contents.pop("meta.json")) for contents in files]
     assert files[0] == files[1]
     assert metas[0]["splits"] == metas[1]["splits"]
 
@@ -162,8 +162,8 @@ def test_the_sample_is_uniform_and_has_the_requested_size(wanted: int) -> None:
 
 def test_the_subword_model_is_trained_on_the_sample_only(run: Run) -> None:
     samples = {"whole": 300, "part": 40, "again": 40}
-    whole, part, again = (run(dest=dest, subword_sample=size).meta.fingerprint for dest, size in samples.items())
-    assert whole != part == again
+    whole, part, repetition = (run(dest=dest, subword_sample=size).meta.fingerprint for dest, size in samples.items())
+    assert whole != part == repetition
     with pytest.raises(NmtError, match="at most"):
         run(subword_sample=1, vocab_size=400)
 
@@ -218,10 +218,10 @@ def test_bad_input_is_refused_and_leaves_no_files(
 ) -> None:
     for name, data in spoilt.items():
         (tmp_path / name).write_bytes(data)
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    contents = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(NmtError, match=message):
         run(**changes)
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == contents
 
 
 def test_a_subword_model_of_another_kind_is_refused(run: Run) -> None:
@@ -315,13 +315,13 @@ def test_interrupted_work_with_other_options_or_text_is_not_resumed(run: Run) ->
         run(max_length=31)
     for split, flag in (("train", "--train text in en"), ("test", r"content of .*test.en")):
         text = Path(f"{split}.en")
-        before = text.read_bytes()
-        text.write_bytes(before.replace(b" ", b"", 1))
+        content = text.read_bytes()
+        text.write_bytes(content.replace(b" ", b"", 1))
         with pytest.raises(
             NmtError, match=rf"data.unfinished belongs to an unfinished job of another command, in which {flag} was"
         ):
             run(max_length=30)
-        text.write_bytes(before)
+        text.write_bytes(content)
     run(max_length=30)
 
 
@@ -341,11 +341,11 @@ def test_work_that_is_killed_goes_on_with_the_same_command(command: list[str], t
         forks.run(*command, "--workers=1", before=At(death), code=-signal.SIGKILL)
         assert not (tmp_path / "a/b/data").exists()
         (tmp_path / "a/b/data.unfinished/data/valid.en.tokens").write_bytes(b"rubbish")
-    found, whole = tmp_path / "a/b/data", tmp_path / "whole"
-    for dest in (found, whole):
+    data, whole = tmp_path / "a/b/data", tmp_path / "whole"
+    for dest in (data, whole):
         commands.run(*command, "--workers=1", f"--dest={dest}")
-    same_data(found, whole)
-    assert list(found.parent.iterdir()) == [found]
+    same_data(data, whole)
+    assert list(data.parent.iterdir()) == [data]
 
 
 def test_neither_workers_nor_parts_change_the_data(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,23 +383,23 @@ def kind(pair: tuple[str, str]) -> str:
 def test_pairs_change_as_often_as_the_help_says() -> None:
     """A binomial count is within five standard deviations of its mean, and these draws are always the same."""
     draws = 40_000
-    found = Counter(kind(augmented(PAIR, 1, number)) for number in range(draws))
+    counts = Counter(kind(augmented(PAIR, 1, position)) for position in range(draws))
     shares = {"capitals": 0.07, "title": 0.05, "typing errors": 0.05, "punctuation": 0.2, "noise": 0.0005}
     for name, share in shares.items():
-        assert found[name] == pytest.approx(draws * share, abs=5 * (draws * share * (1 - share)) ** 0.5), name
+        assert counts[name] == pytest.approx(draws * share, abs=5 * (draws * share * (1 - share)) ** 0.5), name
     assert augmented(PAIR, 1, 7) == augmented(PAIR, 1, 7)
     assert [augmented(PAIR, 1, n) for n in range(50)] != [augmented(PAIR, 2, n) for n in range(50)]
 
 
 @given(st.text(max_size=60), st.integers())
 def test_typing_errors_keep_the_words_apart_and_change_few_letters(line: str, seed: int) -> None:
-    found = with_typing_errors(line, random.Random(seed))
-    assert found.count(" ") == line.count(" ")
+    noisy_line = with_typing_errors(line, random.Random(seed))
+    assert noisy_line.count(" ") == line.count(" ")
     errors = 1 + line.count(" ") // 8
-    assert abs(len(found) - len(line)) <= errors
-    kept = sum((Counter(line) & Counter(found)).values())
+    assert abs(len(noisy_line) - len(line)) <= errors
+    kept = sum((Counter(line) & Counter(noisy_line)).values())
     assert kept >= len(line) - 2 * errors
-    assert [c for c in found if not c.isalpha()] == [c for c in line if not c.isalpha()]
+    assert [c for c in noisy_line if not c.isalpha()] == [c for c in line if not c.isalpha()]
 
 
 @pytest.mark.parametrize("line, expected", [
@@ -428,8 +428,8 @@ def test_title_case_begins_behind_quotation_marks_and_brackets() -> None:
 
 def test_both_sides_or_none_lose_their_final_punctuation() -> None:
     pairs = [("Come at 8 p.m.", "Komm um 20 Uhr."), ("Come at 8.", "Komm um 8.")]
-    found = [{augmented(pair, 1, number) for number in range(200)} for pair in pairs]
-    assert [any(target.endswith(("Uhr", "8")) for _, target in of_pair) for of_pair in found] == [False, True]
+    variants = [{augmented(pair, 1, position) for position in range(200)} for pair in pairs]
+    assert [any(target.endswith(("Uhr", "8")) for _, target in outcomes) for outcomes in variants] == [False, True]
 
 
 def test_shards_do_not_matter_and_validation_does_not_change(trained: Path, tmp_path: Path) -> None:
@@ -439,17 +439,17 @@ def test_shards_do_not_matter_and_validation_does_not_change(trained: Path, tmp_
     commands.run(*command, f"--dest={tmp_path}/one", "--augment", "--workers=1")
     commands.run(*command, f"--dest={tmp_path}/two", "--augment", "--workers=2", "--shard-lines=70")
     stored = [{p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("plain", "one", "two")]
-    plain, one, two = ({n: b for n, b in files.items() if n != "meta.json"} for files in stored)
-    assert one == two
-    assert one["train.en.tokens"] != plain["train.en.tokens"]
-    assert one["valid.en.txt"] == plain["valid.en.txt"]
+    plain_files, whole_files, sharded_files = ({n: b for n, b in files.items() if n != "meta.json"} for files in stored)
+    assert whole_files == sharded_files
+    assert whole_files["train.en.tokens"] != plain_files["train.en.tokens"]
+    assert whole_files["valid.en.txt"] == plain_files["valid.en.txt"]
     assert b'"augment": true' in (tmp_path / "one" / "meta.json").read_bytes()
 
 
 def test_pairs_whose_words_change_places_lose_their_alignment() -> None:
     rows = ["I saw a dog in a park", "Ich sah einen Hund in einem Park", "0-0 1-1 2-2 3-3 4-4 5-5 6-6"]
-    found = augmented_pairs(RawPairs(*(4000 * [text] for text in rows)), 1, TEXT_CONFIG)
-    pairs = enumerate(zip(found.source, found.target, strict=True))
+    changed_pairs = augmented_pairs(RawPairs(*(4000 * [text] for text in rows)), 1, TEXT_CONFIG)
+    pairs = enumerate(zip(changed_pairs.source, changed_pairs.target, strict=True))
     wrong = [i for i, (source, target) in pairs if len(source.split()) != 7 or source == target]
     assert wrong
-    assert [i for i, line in enumerate(found.alignments) if not line] == wrong
+    assert [i for i, line in enumerate(changed_pairs.alignments) if not line] == wrong

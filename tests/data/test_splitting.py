@@ -26,8 +26,8 @@ def test_pairs_are_held_out_and_their_copies_left_out(tmp_path: Path, name: str)
     said = run(*command, f"--dest={tmp_path}/parts").stderr
     train, dev, test = (pairs_of(tmp_path / "parts" / part) for part in ("train", "dev", "test"))
     assert (len(dev), len(test)) == (8, 8)
-    number = {source.casefold().rstrip(".!"): i for i, (source, _) in enumerate(pairs)} | {"": -1}
-    held_out, kept = ({number[source.casefold().rstrip(".!")] for source, _ in part} for part in ([*dev, *test], train))
+    places = {source.casefold().rstrip(".!"): i for i, (source, _) in enumerate(pairs)} | {"": -1}
+    held_out, kept = ({places[source.casefold().rstrip(".!")] for source, _ in part} for part in ([*dev, *test], train))
     assert not held_out & kept and -1 not in held_out
     left_out = 2 * len(pairs) + (name == "corpus") - len(train) - 16
     assert left_out > 0 and f"left out {left_out} copies" in said

@@ -134,11 +134,11 @@ def test_other_folders_and_schemas_are_refused(store: Path, tmp_path: Path) -> N
 
 def test_the_fingerprint_depends_on_the_tokens_and_the_codec(tmp_path: Path) -> None:
     contents = [([4, 5], CODEC), ([4, 5], CODEC), ([5, 4], CODEC), ([4, 5], SEPARATE)]
-    first, again, *others = (
+    first, second, *others = (
         DataFolder.open(write(tmp_path / f"{i}", {"train": [(source, [6])]}, codec)).meta.fingerprint
         for i, (source, codec) in enumerate(contents)
     )
-    assert first == again
+    assert first == second
     assert len({first, *others}) == 3
 
 
@@ -154,10 +154,10 @@ def test_the_destination_must_not_exist(store: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def full_disk() -> Iterator[None]:
     """Makes files that become larger than 100,000 bytes fail, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")  # of a file that is not closed

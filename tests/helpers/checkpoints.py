@@ -171,7 +171,7 @@ def two_models(folder: Path, german: str = "de") -> list[Path]:
     subword = small_codec().source
     french = TextCodec(replace(TEXT_CONFIG, source_lang=german, target_lang="fr"), subword, subword)
     checkpoints = [eloquent_checkpoint(2), eloquent_checkpoint(3, codec=french)]
-    return [saved(checkpoint, folder / f"{number}.safetensors") for number, checkpoint in enumerate(checkpoints)]
+    return [saved(checkpoint, folder / f"{index}.safetensors") for index, checkpoint in enumerate(checkpoints)]
 
 
 def some_sentences(count: int, seed: int) -> list[str]:

@@ -52,8 +52,8 @@ def run(*arguments: str | Path, stdin: bytes = b"", code: int | None = 0) -> Don
         try:
             main()
         except SystemExit as ended:
-            found = int(ended.code or 0)
-    done = Done(found, stdout.buffer.getvalue(), stderr.buffer.getvalue().decode())  # type: ignore[attr-defined]
+            exit_code = int(ended.code or 0)
+    done = Done(exit_code, stdout.buffer.getvalue(), stderr.buffer.getvalue().decode())  # type: ignore[attr-defined]
     assert code in (None, done.code), done.stderr
     return done
 
@@ -88,8 +88,8 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 def same_weights(first: Path, second: Path) -> bool:
     """Tells whether two checkpoints have the same weights to the last bit."""
-    expected, found = weights(first), weights(second)
-    return expected.keys() == found.keys() and all(torch.equal(expected[name], found[name]) for name in expected)
+    expected, tensors = weights(first), weights(second)
+    return expected.keys() == tensors.keys() and all(torch.equal(expected[name], tensors[name]) for name in expected)
 
 
 def assert_resumes(train_until: Callable[[Path, int], object], folder: Path, stops: list[int]) -> None:

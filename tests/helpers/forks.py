@@ -72,10 +72,10 @@ class At:
             is_now = is_counted and calls == self.call
             if is_now and not self.after:
                 do()
-            result = function(*args, **kwargs)
+            answer = function(*args, **kwargs)
             if is_now and self.after:
                 do()
-            return result
+            return answer
 
         setattr(owner, name, patched)
 
@@ -115,10 +115,10 @@ class Command:
         self.store: TCPStore | None = None
         self._files = files
 
-    def send(self, number: signal.Signals) -> None:
+    def send(self, signum: signal.Signals) -> None:
         """Sends a signal to the process."""
         with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+            os.kill(self.pid, signum)
 
     def wait(self, code: int | None = None) -> int:
         """Waits for the end; returns the exit code, or minus the number of the signal that killed the process.
@@ -126,9 +126,9 @@ class Command:
         Args:
             code: the exit code that is expected, if any.
         """
-        found = _server().wait(self.pid)
-        assert code in (None, found), f"exit code {found}: {self.errors}"
-        return found
+        exit_code = _server().wait(self.pid)
+        assert code in (None, exit_code), f"exit code {exit_code}: {self.errors}"
+        return exit_code
 
     @property
     def errors(self) -> str:
@@ -344,8 +344,8 @@ def _serve(channel: Connection) -> Callable[[], object]:
 
 def _ended() -> Iterator[tuple[int, int]]:
     with suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            yield found[0], os.waitstatus_to_exitcode(found[1])
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            yield child[0], os.waitstatus_to_exitcode(child[1])
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], object]:
@@ -353,8 +353,8 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], obj
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)
+    for target, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, target)
         os.close(descriptor)
     sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)
     sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)
@@ -366,12 +366,12 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], obj
     sys.argv = request["argv"]
     program = import_module("nmt.__main__")
     sys.modules["__main__"] = program  # so that processes which this one spawns import it, and not this file
-    before, instead = pickle.loads(request["calls"])
-    if not instead and {"serve", "clean", "--workers=2"} & {*sys.argv}:
+    preparation, replacement = pickle.loads(request["calls"])
+    if not replacement and {"serve", "clean", "--workers=2"} & {*sys.argv}:
         _fork_the_fork_server()
-    if before:
-        before()
-    return instead or program.main
+    if preparation:
+        preparation()
+    return replacement or program.main
 
 
 def _fork_the_fork_server() -> None:

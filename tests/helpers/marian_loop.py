@@ -68,9 +68,9 @@ def random_tensors(options: Mapping[str, Any], sizes: Sequence[int]) -> dict[str
                 add(f"{prefix}_rnn_Wf", d_model, d_model)
                 add(f"{prefix}_rnn_bf", 1, d_model)
                 norm(f"{prefix}_rnn_ffn")
-            for number, inputs, outputs in ((1, d_model, d_ff), (2, d_ff, d_model)):
-                add(f"{prefix}_ffn_W{number}", inputs, outputs)
-                add(f"{prefix}_ffn_b{number}", 1, outputs)
+            for index, inputs, outputs in ((1, d_model, d_ff), (2, d_ff, d_model)):
+                add(f"{prefix}_ffn_W{index}", inputs, outputs)
+                add(f"{prefix}_ffn_b{index}", 1, outputs)
             norm(f"{prefix}_ffn_ffn")
     if options["tied-embeddings-all"] == "true":
         add("Wemb", sizes[0], d_model)

@@ -59,9 +59,9 @@ class Server:
     def __init__(self, process: forks.Command, token: str) -> None:
         self.process, self.log = process, ""
         self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-        while not (found := re.search(r"http://\S+?:([0-9]+)", self.log)):
+        while not (match := re.search(r"http://\S+?:([0-9]+)", self.log)):
             self.log += self._line(process.stderr)
-        self._port = int(found[1])
+        self._port = int(match[1])
         self.address = f"http://127.0.0.1:{self._port}/"
 
     def _line(self, pipe: Any) -> str:

@@ -154,8 +154,8 @@ class Doubling:
             yield Batch(range(chunk.first + i, chunk.first + i + len(pair)), pair)
 
     def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, list[int]]]) -> Result:
-        in_order = sorted(done, key=lambda each: each[0].unit_numbers[0])
-        return Result([number for _, numbers in in_order for number in numbers])
+        sorted_batches = sorted(done, key=lambda each: each[0].unit_numbers[0])
+        return Result([value for _, numbers in sorted_batches for value in numbers])
 
     def restored(self, record: Any) -> Any:
         return record

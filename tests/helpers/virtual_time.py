@@ -16,11 +16,11 @@ class _Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Returns what is ready. If that is nothing, the time of the next timer comes."""
-        found = super().select(0)
-        if not found:
+        ready = super().select(0)
+        if not ready:
             assert timeout is not None, "all tasks wait for each other"
             self.now += timeout
-        return found
+        return ready
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -60,8 +60,8 @@ def check_probabilities(checkpoint: Path, folder: Path, sources: list[str], targ
     """
     ours, theirs = nmt.Translator.load(checkpoint, runtime=FP32), ctranslate2.Translator(str(folder))
     ids = [with_eos(ids).tolist() for ids in ours.codec.encode_target(targets)]
-    found = theirs.score_batch(pieces(ours, sources), [ours.codec.target.pieces(line[:-1]) for line in ids])
-    for source, labels, scored in zip(ours.codec.encode_source(sources), ids, found, strict=True):
+    scores = theirs.score_batch(pieces(ours, sources), [ours.codec.target.pieces(line[:-1]) for line in ids])
+    for source, labels, scored in zip(ours.codec.encode_source(sources), ids, scores, strict=True):
         with torch.no_grad():
             (logits,) = ours.models[0](torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *labels[:-1]]]))
             logits[:, [PAD, BOS]] = -torch.inf
@@ -271,11 +271,11 @@ class Argos:
     def search(self, sentence: str, **changes: int) -> list[str]:
         """Returns the pieces of the translation; `changes` are other options of the search."""
         options = {"beam_size": 4, "num_hypotheses": 1, "length_penalty": 0.2, "return_scores": True} | changes
-        (found,) = self._translator.translate_batch(
+        (translation,) = self._translator.translate_batch(
             [self.encode(sentence)], target_prefix=[[self._prefix]] if self._prefix else None, replace_unknowns=True,
             max_batch_size=32, batch_type="tokens", **options,
         )  # fmt: skip
-        return list(found.hypotheses[0])
+        return list(translation.hypotheses[0])
 
 
 def separate_codec() -> TextCodec:
@@ -315,7 +315,7 @@ def test_translations_are_the_best_that_beam_search_finds(tmp_path: Path) -> Non
     argos, sentences = Argos(exported(checkpoint, "--quantization=float32")), some_sentences(10, 5)
     options = ["--n-best=4", "--alpha=0", "--min-length=1", "--max-length-offset=200", "--precision=fp32"]
     for sentence, line in zip(sentences, generated(checkpoint, sentences, *options), strict=True):
-        best = max(line["hypotheses"], key=lambda found: sum(found["log_probs"]) / len(found["log_probs"]) ** 0.2)
+        best = max(line["hypotheses"], key=lambda h: sum(h["log_probs"]) / len(h["log_probs"]) ** 0.2)
         assert argos.search(sentence) == best["pieces"]
         assert argos.decode(best["pieces"]) == best["text"]
 

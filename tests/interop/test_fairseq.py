@@ -36,17 +36,17 @@ def state_dict(source: int, target: int, *, pre: bool, joint: bool) -> dict[str,
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=draw) * 0.3
 
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
 
     def linear(name: str, rows: int, columns: int) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = random(rows, columns), random(rows)
+        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = random(rows, columns), random(rows)
 
     def norm(name: str) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = 1 + random(WIDTH), random(WIDTH)
+        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = 1 + random(WIDTH), random(WIDTH)
 
     for stack, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
-        found[f"{stack}.version"] = torch.tensor([3.0])
-        found[f"{stack}.embed_positions._float_tensor"] = torch.zeros(1)
+        tensors[f"{stack}.version"] = torch.tensor([3.0])
+        tensors[f"{stack}.embed_positions._float_tensor"] = torch.zeros(1)
         for prefix in (f"{stack}.layers.{n}" for n in range(LAYERS)):
             for attention in attentions:
                 for part in ("k_proj", "v_proj", "q_proj", "out_proj"):
@@ -57,36 +57,38 @@ def state_dict(source: int, target: int, *, pre: bool, joint: bool) -> dict[str,
             norm(f"{prefix}.final_layer_norm")
         if pre:
             norm(f"{stack}.layer_norm")
-    found["encoder.embed_tokens.weight"] = random(source, WIDTH)
-    found["decoder.embed_tokens.weight"] = found["encoder.embed_tokens.weight"] if joint else random(target, WIDTH)
-    return found
+    tensors["encoder.embed_tokens.weight"] = random(source, WIDTH)
+    tensors["decoder.embed_tokens.weight"] = tensors["encoder.embed_tokens.weight"] if joint else random(target, WIDTH)
+    return tensors
 
 
 def as_old(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Returns the weights as the checkpoints of 2018 have them."""
-    found = dict(weights)
+    old_weights = dict(weights)
     for name in [name for name in weights if ".q_proj." in name]:
         prefix, kind = name.split(".q_proj.")
-        found[f"{prefix}.in_proj_{kind}"] = torch.cat([found.pop(f"{prefix}.{p}_proj.{kind}") for p in "qkv"])
+        old_weights[f"{prefix}.in_proj_{kind}"] = torch.cat(
+            [old_weights.pop(f"{prefix}.{p}_proj.{kind}") for p in "qkv"]
+        )
     norms = {"encoder": ["self_attn", "final"], "decoder": ["self_attn", "encoder_attn", "final"]}
-    for name in list(found):
+    for name in list(old_weights):
         side = name.split(".")[0]
-        for number, kind in enumerate(norms[side]):
+        for index, kind in enumerate(norms[side]):
             if f".{kind}_layer_norm." in name:
-                found[name.replace(f"{kind}_layer_norm", f"layer_norms.{number}")] = found.pop(name)
-    return found
+                old_weights[name.replace(f"{kind}_layer_norm", f"layer_norms.{index}")] = old_weights.pop(name)
+    return old_weights
 
 
 def logits(weights: dict[str, Tensor], source: list[int], target: list[int], activation: Callable, pre: bool) -> Tensor:
     """Returns the logits of one sentence by torch's layers and fairseq's positions, with fairseq's ids."""
 
     def loaded(side: str, stack: nn.Module) -> nn.Module:
-        of_side = {name.removeprefix(f"{side}."): tensor for name, tensor in as_old(weights).items()}
+        side_weights = {name.removeprefix(f"{side}."): tensor for name, tensor in as_old(weights).items()}
         names = {"fc1": "linear1", "fc2": "linear2", "encoder_attn": "multihead_attn", "layer_norm.": "norm."}
         names |= {f"layer_norms.{i}": f"norm{i + 1}" for i in range(3)}
         for theirs, name in names.items():
-            of_side = {found.replace(theirs, name): tensor for found, tensor in of_side.items()}
-        stack.load_state_dict({name: of_side[name] for name in stack.state_dict()})
+            side_weights = {key.replace(theirs, name): tensor for key, tensor in side_weights.items()}
+        stack.load_state_dict({name: side_weights[name] for name in stack.state_dict()})
         return stack.eval()
 
     def embedded(ids: list[int], side: str) -> Tensor:
@@ -104,8 +106,8 @@ def logits(weights: dict[str, Tensor], source: list[int], target: list[int], act
     memory = loaded("encoder", encoder)(embedded(source, "encoder")[None])
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**options), LAYERS, norm)
     causal = nn.Transformer.generate_square_subsequent_mask(len(target))
-    found = loaded("decoder", decoder)(embedded(target, "decoder")[None], memory, tgt_mask=causal)
-    return found[0] @ weights["decoder.embed_tokens.weight"].T
+    decoded = loaded("decoder", decoder)(embedded(target, "decoder")[None], memory, tgt_mask=causal)
+    return decoded[0] @ weights["decoder.embed_tokens.weight"].T
 
 
 class Fairseq:
@@ -164,17 +166,20 @@ def test_text_and_logits_are_those_of_fairseq(tmp_path: Path, case: str) -> None
     for line in TEXT[:4]:
         (source,), (target,) = ours.codec.encode_source([line]), ours.codec.encode_target([line[::-1]])
         ids = [
-            [theirs.pieces[side].index(piece) if piece in theirs.pieces[side] else 3 for piece in subword.pieces(found)]
-            for side, (subword, found) in enumerate(((ours.codec.source, source), (ours.codec.target, target)))
+            [
+                theirs.pieces[side].index(piece) if piece in theirs.pieces[side] else 3
+                for piece in subword.pieces(piece_ids)
+            ]
+            for side, (subword, piece_ids) in enumerate(((ours.codec.source, source), (ours.codec.target, target)))
         ]
-        found = ours.models[0](torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))[0]
+        our_logits = ours.models[0](torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))[0]
         expected = logits(theirs.weights, [*ids[0], 2], [2, *ids[1]], activation, pre)
         order = [1, 3, 2, 2, 0, *range(4, len(theirs.pieces[1]))]
         kept = [i for i in range(len(order)) if i != BOS]
-        assert (found[:, kept] - expected[:, [order[i] for i in kept]]).abs().max() < 1e-5
-        torch.testing.assert_close(found[:, BOS] + 100, found[:, EOS])
+        assert (our_logits[:, kept] - expected[:, [order[i] for i in kept]]).abs().max() < 1e-5
+        torch.testing.assert_close(our_logits[:, BOS] + 100, our_logits[:, EOS])
         log_probs = expected.log_softmax(-1)[:, [order[i] for i in kept]]
-        torch.testing.assert_close(found.log_softmax(-1)[:, kept], log_probs, rtol=0, atol=1e-5)
+        torch.testing.assert_close(our_logits.log_softmax(-1)[:, kept], log_probs, rtol=0, atol=1e-5)
 
     codec, known = ours.codec, set(theirs.pieces[0])
     line = "a well-known dog & b"

@@ -140,10 +140,10 @@ def test_a_file_and_a_folder_in_place_of_the_other_are_refused(folder: Path, tmp
 
 
 def test_an_import_does_not_replace_its_input(folder: Path) -> None:
-    before = (folder / "model.safetensors").read_bytes()
+    content = (folder / "model.safetensors").read_bytes()
     said = failed("import", "huggingface", folder, "--output", folder / "model.safetensors")
     assert "is the same file as the input" in said
-    assert (folder / "model.safetensors").read_bytes() == before
+    assert (folder / "model.safetensors").read_bytes() == content
 
 
 @pytest.mark.parametrize(("legacy", "dtype"), [

@@ -179,9 +179,9 @@ def test_a_name_is_downloaded_and_imported_once(
     assert "licence: cc-by-4.0" in first.stderr
     assert not {"README.md", "tf_model.h5", "rust_model.ot"} & {*served.downloads()}
     served.asked.clear()
-    again = run("generate", NAME, stdin=LINES)
-    assert (again.stdout, served.asked) == (expected, [])
-    assert "licence" not in again.stderr
+    second = run("generate", NAME, stdin=LINES)
+    assert (second.stdout, served.asked) == (expected, [])
+    assert "licence" not in second.stderr
     run("generate", f"{NAME}@v1", stdin=LINES)  # the same commit
     assert served.downloads() == []
     # The files of huggingface_hub may be deleted, and so may the package.
@@ -202,8 +202,8 @@ def test_a_name_may_stand_in_place_of_any_checkpoint(tmp_path: Path) -> None:
     run("preprocess", "--source-lang=en", "--target-lang=fr", *corpora, f"--dest={tmp_path}/data", f"--like={NAME}")
     start = ["train", f"{tmp_path}/data", *TRAIN[1:], "--max-updates=1", "--valid-metric=nll", "--lr-schedule=constant"]
     run(*start, "--lr=1e-9", f"--init-from={NAME}", f"--save-dir={tmp_path}/run")
-    before, after = weights(Path(description["path"])), weights(tmp_path / "run" / "best.safetensors")
-    assert all(torch.allclose(before[name], after[name], atol=1e-7) for name in before)
+    base_weights, tuned_weights = weights(Path(description["path"])), weights(tmp_path / "run" / "best.safetensors")
+    assert all(torch.allclose(base_weights[name], tuned_weights[name], atol=1e-7) for name in base_weights)
     models = f"--score-with {NAME} {description['path']} --keep=0.5 --source-lang=en --target-lang=fr".split()
     cleaned = failed("clean", *models, f"--train={tmp_path}/text", f"--dest={tmp_path}/clean")
     assert f"--score-with {description['path']} translates en to fr, but must translate fr to en" in cleaned

@@ -134,10 +134,10 @@ def test_logits_and_translations_are_those_of_transformers(imported: Callable[[s
     for source, source_ids in zip(ours.codec.encode_source(lines), expected, strict=True):
         target = [BOS, *torch.randint(4, len(ours.codec.target), (7,), generator=draw).tolist()]
         target_ids = torch.tensor([model.target_ids(target)])
-        found = ours.models[0](torch.tensor([[*source, EOS]]), torch.tensor([target]))[0]
+        our_logits = ours.models[0](torch.tensor([[*source, EOS]]), torch.tensor([target]))[0]
         logits = theirs(torch.tensor([source_ids]), decoder_input_ids=target_ids).logits[0]
-        assert (found[:, 1:] - logits[:, theirs_of_ours]).abs().max() < 1e-5
-        assert found[:, PAD].max() < found.max() - 50  # this id does not exist there
+        assert (our_logits[:, 1:] - logits[:, theirs_of_ours]).abs().max() < 1e-5
+        assert our_logits[:, PAD].max() < our_logits.max() - 50  # this id does not exist there
 
     for beam in (1, 4):
         search = SearchConfig(beam=beam, n_best=beam, alpha=0, max_length_offset=4)
@@ -148,10 +148,10 @@ def test_logits_and_translations_are_those_of_transformers(imported: Callable[[s
         for line, source_ids, hypotheses in zip(lines, expected, ours.hypotheses(lines[:6], search), strict=False):
             longest = len(source_ids) + 4
             limits = {"max_new_tokens": longest, "logits_processor": [forced_end(longest, 0)]}
-            found = theirs.generate(torch.tensor([source_ids]), **options, **limits).tolist()
-            output = [row[: row.index(0, 1) + 1] for row in found]
-            found_ids = [ours.codec.target.ids(list(h.pieces)) for h in hypotheses]
-            assert [model.target_ids([BOS, *ids, EOS]) for ids in found_ids] == output, line
+            rows = theirs.generate(torch.tensor([source_ids]), **options, **limits).tolist()
+            output = [row[: row.index(0, 1) + 1] for row in rows]
+            hypothesis_ids = [ours.codec.target.ids(list(h.pieces)) for h in hypotheses]
+            assert [model.target_ids([BOS, *ids, EOS]) for ids in hypothesis_ids] == output, line
 
 
 def test_a_constraint_of_unknown_characters_is_warned_about(opus: Path) -> None:
@@ -177,9 +177,9 @@ def test_fine_tuning_begins_with_the_loss_of_transformers(
         batch = model.tokenizer(source, text_target=target, return_tensors="pt")
         count = batch.labels.shape[1]
         total, tokens = total + model.theirs(**batch).loss.item() * count, tokens + count
-    before, *_, after = valid_losses(tmp_path / "run").values()
-    assert before == pytest.approx(total / tokens, abs=1e-5)
-    assert after < before - 0.01
+    first_loss, *_, last_loss = valid_losses(tmp_path / "run").values()
+    assert first_loss == pytest.approx(total / tokens, abs=1e-5)
+    assert last_loss < first_loss - 0.01
     tuned = tmp_path / "run" / "best.safetensors"
     assert not torch.equal(weights(opus)["output_bias"], weights(tuned)["output_bias"])
 
@@ -202,8 +202,8 @@ def test_other_commands_take_an_imported_model(opus: Path, tmp_path: Path) -> No
 
 
 def assert_same(*paths: Path) -> None:
-    one, other = map(nmt.load_checkpoint, paths)
-    assert (one.model_config, one.codec.to_dict()) == (other.model_config, other.codec.to_dict())
+    first, second = map(nmt.load_checkpoint, paths)
+    assert (first.model_config, first.codec.to_dict()) == (second.model_config, second.codec.to_dict())
     assert same_weights(*paths)
 
 
@@ -238,8 +238,8 @@ def test_a_model_goes_out_and_comes_back(imported: Callable[[str], Imported], sh
         run("import", "huggingface", tmp_path / name, "--output", tmp_path / f"{name}.safetensors")
         assert_same(first.folder / "model.safetensors", tmp_path / f"{name}.safetensors")
     losses = [
-        model(**of_model("abc def", text_target="abc", return_tensors="pt")).loss.item()
-        for of_model, model in ((first.tokenizer, first.theirs), (tokenizer, second))
+        model(**model_tokenizer("abc def", text_target="abc", return_tensors="pt")).loss.item()
+        for model_tokenizer, model in ((first.tokenizer, first.theirs), (tokenizer, second))
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 

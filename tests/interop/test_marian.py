@@ -122,9 +122,9 @@ def test_a_shortlist_becomes_a_vocabulary_map(tmp_path: Path) -> None:
 
 def refused(folder: Path, *options: str) -> str:
     """Returns the error message of an import that fails and leaves nothing behind."""
-    before = set(folder.parent.iterdir())
+    siblings = set(folder.parent.iterdir())
     said = failed("import", "marian", folder, "--output", folder.with_name("refused.safetensors"), *options)
-    assert set(folder.parent.iterdir()) == before and len(said) < 500
+    assert set(folder.parent.iterdir()) == siblings and len(said) < 500
     return said
 
 
@@ -259,14 +259,14 @@ def exported(checkpoint: Checkpoint, folder: Path, *options: str) -> Path:
 def test_an_exported_model_is_imported_as_it_was(tmp_path: Path, config: ModelConfig) -> None:
     checkpoint = eloquent_checkpoint(3, ending=12, config=config)
     path = exported(checkpoint, tmp_path, "--quantization=float32")
-    again = load_checkpoint(path)
-    assert again.model_config.guided_alignment == config.guided_alignment
+    reimported = load_checkpoint(path)
+    assert reimported.model_config.guided_alignment == config.guided_alignment
     size = len(checkpoint.codec.target)  # ids are filled up to a multiple of 8
-    assert again.codec.target.vocabulary[:size] == checkpoint.codec.target.vocabulary
-    assert len(again.codec.target) - size == -(size - 2) % 8
+    assert reimported.codec.target.vocabulary[:size] == checkpoint.codec.target.vocabulary
+    assert len(reimported.codec.target) - size == -(size - 2) % 8
     for name, weight in checkpoint.weights.items():
         rows = [UNK, *range(EOS, size)] if "embedding" in name or name == "output_bias" else slice(None)
-        assert torch.equal(again.weights[name][rows], weight[rows]), name
+        assert torch.equal(reimported.weights[name][rows], weight[rows]), name
     options = ["--beam=1", "--precision=fp32"]
     lines = [generated(each, some_sentences(20, 1), *options) for each in (tmp_path / "model.safetensors", path)]
     assert [line["hypotheses"][0]["text"] for line in lines[0]] == [line["hypotheses"][0]["text"] for line in lines[1]]
@@ -274,12 +274,12 @@ def test_an_exported_model_is_imported_as_it_was(tmp_path: Path, config: ModelCo
 
 def test_matrices_in_8_bits_are_exported(tmp_path: Path) -> None:
     checkpoint = eloquent_checkpoint(3, config=replace(STUDENT, d_model=64, d_k=32, d_v=32, d_ff=64))
-    again = load_checkpoint(exported(checkpoint, tmp_path))
+    reimported = load_checkpoint(exported(checkpoint, tmp_path))
     assert (tmp_path / "exported" / "model.bin").stat().st_size < (tmp_path / "model.safetensors").stat().st_size / 2
     for name, weight in checkpoint.weights.items():
         largest = float(weight.abs().max()) * (weight.dim() > 1)
         rows = slice(4, len(weight))
-        torch.testing.assert_close(again.weights[name][rows], weight[rows], rtol=0, atol=largest / 253)
+        torch.testing.assert_close(reimported.weights[name][rows], weight[rows], rtol=0, atol=largest / 253)
 
 
 @pytest.mark.parametrize("config, text, message", [

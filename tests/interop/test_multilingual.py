@@ -76,8 +76,8 @@ class Imported:
 
     def source(self, line: str) -> list[int]:
         """Returns our ids of a line."""
-        (ids,), (before, behind) = self.codec.encode_source([line]), self.codec.language_tokens(self.codec.direction)
-        return with_eos([*before, *ids, *behind]).tolist()
+        (ids,), (front, back) = self.codec.encode_source([line]), self.codec.language_tokens(self.codec.direction)
+        return with_eos([*front, *ids, *back]).tolist()
 
 
 def tokenizer_of(folder: Path, kind: str) -> Any:
@@ -267,10 +267,10 @@ def test_trimming_keeps_the_segmentation_and_the_logits(imported: Callable[[str]
     pieces = set(codec.target.vocabulary)
     assert len(pieces) < len(full.target.vocabulary) - 100
     assert {piece for piece in bpe_pieces() if len(piece) == 1} <= pieces
-    in_pieces = [[each.source.pieces(ids) for ids in each.encode_source(text)] for each in (codec, full)]
-    assert in_pieces[0] == in_pieces[1]
+    segmentations = [[each.source.pieces(ids) for ids in each.encode_source(text)] for each in (codec, full)]
+    assert segmentations[0] == segmentations[1]
     kept = torch.tensor([i for i, piece in enumerate(codec.target.vocabulary) if i != BOS])
-    of_full = torch.tensor(full.target.ids(codec.target.pieces(kept)))
+    full_ids = torch.tensor(full.target.ids(codec.target.pieces(kept)))
     models = build_model(small, ""), build_model(nmt.load_checkpoint(model.path), "")
     for line, other in pairwise(text[:6]):
         logits = []
@@ -281,11 +281,11 @@ def test_trimming_keeps_the_segmentation_and_the_logits(imported: Callable[[str]
                 with_bos([*each.given_ids(each.direction), *target]),
             )
             logits.append(network(*(torch.from_numpy(side)[None] for side in ids))[0])
-        assert torch.allclose(logits[0][:, kept], logits[1][:, of_full], rtol=0, atol=1e-5)
+        assert torch.allclose(logits[0][:, kept], logits[1][:, full_ids], rtol=0, atol=1e-5)
     run("export", "huggingface", path, "--output", tmp_path / "out")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang="eng_Latn")
-    again = nmt.load_checkpoint(import_(tmp_path / "out"))
-    assert again.codec.target.vocabulary == codec.target.vocabulary
+    reimported = nmt.load_checkpoint(import_(tmp_path / "out"))
+    assert reimported.codec.target.vocabulary == codec.target.vocabulary
     for line in map(stripped, text):
         ids = [*codec.language_tokens(codec.direction)[0], *codec.encode_source([line])[0], EOS]
         assert their_ids(ids) == tokenizer(line).input_ids
@@ -328,14 +328,14 @@ def test_the_tokenizer_of_an_exported_folder_has_every_language(
     text, (ids,) = codec.config, codec.encode_source([line])
 
     def source(direction: Direction) -> list[int]:
-        before, behind = codec.language_tokens(direction)
-        return their_ids(with_eos([*before, *ids, *behind]).tolist())
+        front, back = codec.language_tokens(direction)
+        return their_ids(with_eos([*front, *ids, *back]).tolist())
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     has_codes = type(tokenizer).__name__ == "M2M100Tokenizer"
     assert has_codes == (case in ("all", "small"))
-    for number, (language, token) in enumerate(zip(text.languages, text.language_pieces, strict=True)):
-        if number:  # the tokenizer begins with the first one
+    for place, (language, token) in enumerate(zip(text.languages, text.language_pieces, strict=True)):
+        if place:  # the tokenizer begins with the first one
             tokenizer.src_lang = language if has_codes else token
         assert tokenizer(line).input_ids == source(Direction(language, language))
         assert tokenizer.convert_tokens_to_ids([token]) == their_ids(codec.target.ids([token]))
@@ -365,10 +365,10 @@ def test_an_adapter_is_merged(imported: Callable[[str], Imported], rslora: bool,
     )
     path = import_(adapter, "--base", model.folder)
     run("export", "huggingface", path, "--output", tmp_path / "out")
-    before, after = (load_file(folder / "model.safetensors") for folder in (model.folder, tmp_path / "out"))
+    base, merged = (load_file(folder / "model.safetensors") for folder in (model.folder, tmp_path / "out"))
     scale = 8 / 4**0.5 if rslora else 8 / 4
-    assert torch.allclose(after[f"{name}.weight"], before[f"{name}.weight"] + scale * up @ down, atol=1e-5)
-    assert [n for n in before if not torch.equal(before[n], after[n])] == [f"{name}.weight"]
+    assert torch.allclose(merged[f"{name}.weight"], base[f"{name}.weight"] + scale * up @ down, atol=1e-5)
+    assert [n for n in base if not torch.equal(base[n], merged[n])] == [f"{name}.weight"]
     assert nmt.load_checkpoint(path).provenance["imported"] | {"format": ""} == {
         "format": "", "folder": str(adapter), "model_folder": str(model.folder),
     }  # fmt: skip
@@ -427,14 +427,16 @@ def test_what_an_adapter_has_trained_as_a_whole_replaces_the_model(
         write_nllb(base, dtype=dtype)
     adapter = write_adapter(tmp_path / "adapter", tensors)
     run("export", "huggingface", import_(adapter, "--base", base), "--output", tmp_path / "out")
-    before, after = (load_file(folder / "model.safetensors") for folder in (base, tmp_path / "out"))
+    base_weights, merged_weights = (load_file(folder / "model.safetensors") for folder in (base, tmp_path / "out"))
     stored = load_file(adapter / "adapter_model.safetensors")
     down, up = (stored[f"base_model.model.{LORA}.lora_{factor}.weight"] for factor in "AB")
-    expected = before | {name: torch.full(shape, 0.3, dtype=dtype) for shape, name in WHOLE[case].values() if name}
+    expected = base_weights | {
+        name: torch.full(shape, 0.3, dtype=dtype) for shape, name in WHOLE[case].values() if name
+    }
     expected[f"{LORA}.weight"] = (expected[f"{LORA}.weight"].float() + up @ down).to(dtype)
-    assert after.keys() == before.keys()
+    assert merged_weights.keys() == base_weights.keys()
     for name, tensor in expected.items():
-        torch.testing.assert_close(after[name], tensor, rtol=0, atol=1e-6 if dtype == torch.float32 else 0.02)
+        torch.testing.assert_close(merged_weights[name], tensor, rtol=0, atol=1e-6 if dtype == torch.float32 else 0.02)
 
 
 REFUSED: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
@@ -476,8 +478,8 @@ def test_the_place_of_language_tokens_is_in_the_folder_or_given(
     change("tokenizer_config.json", **settings)(folder)
     path = import_(folder, *options)
     codec = nmt.load_checkpoint(path).codec.directed(DIRECTIONS["nllb"])
-    (ids,), (before, behind) = codec.encode_source(["a"]), codec.language_tokens(codec.direction)
-    assert codec.source.pieces(with_eos([*before, *ids, *behind]).tolist()) == source
+    (ids,), (front, back) = codec.encode_source(["a"]), codec.language_tokens(codec.direction)
+    assert codec.source.pieces(with_eos([*front, *ids, *back]).tolist()) == source
     run("export", "huggingface", path, "--output", tmp_path / "out")
     assert nmt.load_checkpoint(import_(tmp_path / "out")).codec.config.placement == codec.config.placement
 
@@ -496,10 +498,10 @@ def test_a_package_for_argos_translate_has_one_direction(
     for line, output in zip(lines, done.stdout.splitlines(), strict=True):
         (hypothesis,) = json.loads(output)["hypotheses"]
         given, count = int(kind == "nllb"), len(hypothesis["pieces"])
-        found = argos.search(line, beam_size=1, max_decoding_length=count + given)
-        assert found[given:] == hypothesis["pieces"], line
-        assert argos.decode(found) == hypothesis["text"]
-        assert "fra" not in argos.decode(found + found)
+        pieces = argos.search(line, beam_size=1, max_decoding_length=count + given)
+        assert pieces[given:] == hypothesis["pieces"], line
+        assert argos.decode(pieces) == hypothesis["text"]
+        assert "fra" not in argos.decode(pieces + pieces)
     assert f"# {model.codec.config.source_lang} to" in (argos.folder / "README.md").read_text()
     command = ["export", "argos", model.path, "--output", tmp_path / "other.argosmodel"]
     assert "-lang is missing; name one of" in failed(*command)
@@ -638,27 +640,27 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
     options: list[Any] = ["--add-language", f"{code}={related}", "--add-pieces", tmp_path / "new", "--pieces=12"]
     path = tmp_path / "more.safetensors"
     run("import", "huggingface", model.folder, "--output", path, *options, "--unchanged", tmp_path / "old")
-    before, after = nmt.load_checkpoint(model.path), nmt.load_checkpoint(path)
-    pieces = after.codec.target.vocabulary[len(before.codec.target) :]
+    base, extended = nmt.load_checkpoint(model.path), nmt.load_checkpoint(path)
+    pieces = extended.codec.target.vocabulary[len(base.codec.target) :]
     assert len(pieces) == 13
     assert "Ԙ" in pieces and "Ԟ" not in pieces
-    assert after.codec.config.languages == (*before.codec.config.languages, code)
-    assert after.provenance["added_pieces"] == pieces  # they learn in full, whatever is frozen
-    assert after.codec.encode_source(old) == before.codec.encode_source(old)
-    lengths = [sum(map(len, each.codec.encode_source(new))) for each in (before, after)]
+    assert extended.codec.config.languages == (*base.codec.config.languages, code)
+    assert extended.provenance["added_pieces"] == pieces  # they learn in full, whatever is frozen
+    assert extended.codec.encode_source(old) == base.codec.encode_source(old)
+    lengths = [sum(map(len, each.codec.encode_source(new))) for each in (base, extended)]
     assert lengths[1] < lengths[0] - 40
-    assert set(pieces[1:]) <= needed_pieces(after.codec.source.model, new)  # each is reached
-    rows, more = (each.weights["target_embedding.weight"] for each in (before, after))
+    assert set(pieces[1:]) <= needed_pieces(extended.codec.source.model, new)  # each is reached
+    rows, more = (each.weights["target_embedding.weight"] for each in (base, extended))
     assert torch.equal(more[: len(rows)], rows)
-    token = dict(zip(after.codec.config.languages, after.codec.config.language_pieces, strict=True))
-    (related_id,) = after.codec.target.ids([token[related]])
+    token = dict(zip(extended.codec.config.languages, extended.codec.config.language_pieces, strict=True))
+    (related_id,) = extended.codec.target.ids([token[related]])
     assert torch.equal(more[len(rows)], rows[related_id])
     for row, piece in zip(more[len(rows) + 1 :], pieces[1:], strict=True):
-        (ids,) = before.codec.encode_source([piece.replace("▁", " ")])
+        (ids,) = base.codec.encode_source([piece.replace("▁", " ")])
         if piece.startswith("▁"):  # others are segmented in another way at the beginning of a line
             assert torch.allclose(row, rows[ids].mean(0), atol=1e-6)
 
-    other = next(lang for lang in before.codec.config.languages if lang != related)
+    other = next(lang for lang in base.codec.config.languages if lang != related)
     for lang in (related, other):
         (tmp_path / f"text.{lang}").write_text("".join(f"{line}\n" for line in new))
     files = ["--train", tmp_path / "text", "--valid", tmp_path / "text", f"--directions={related}-{other}"]
@@ -669,14 +671,14 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
 
     run("export", "huggingface", path, "--output", tmp_path / "out")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang=pieces[0])
-    codec = after.codec.directed(Direction(code, related))
+    codec = extended.codec.directed(Direction(code, related))
     for line in map(stripped, [*new, *LINES[:50]]):
         assert (
             their_ids([*codec.language_tokens(codec.direction)[0], *codec.encode_source([line])[0], EOS])
             == tokenizer(line).input_ids
         )
-    again = nmt.load_checkpoint(import_(tmp_path / "out"))
-    assert again.codec.encode_source([*new, *old]) == after.codec.encode_source([*new, *old])
+    reimported = nmt.load_checkpoint(import_(tmp_path / "out"))
+    assert reimported.codec.encode_source([*new, *old]) == extended.codec.encode_source([*new, *old])
     theirs = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path / "out")
     assert theirs.config.vocab_size == len(more) - 1
 
@@ -714,10 +716,10 @@ def test_an_export_for_ctranslate2_says_where_language_tokens_stand(
     search = ["--device=cpu", "--precision=fp32", "--beam=1", "--max-length-offset=20", "--output-format=jsonl"]
     command = ["generate", path, f"--source-lang={source}", f"--target-lang={target}", *search]
     done = run(*command, stdin="".join(f"{line}\n" for line in lines).encode())
-    for result, line in zip(names["results"], done.stdout.splitlines(), strict=True):
+    for translation, line in zip(names["results"], done.stdout.splitlines(), strict=True):
         (hypothesis,) = json.loads(line)["hypotheses"]
         pieces = [*codec.target.pieces(codec.given_ids(Direction(source, target))), *hypothesis["pieces"]]
-        assert result.hypotheses[0] == pieces[: len(result.hypotheses[0])]
+        assert translation.hypotheses[0] == pieces[: len(translation.hypotheses[0])]
     assert not [token for token in text.language_pieces if token in " ".join(names["lines"])]
 
 

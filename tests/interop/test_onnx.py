@@ -61,19 +61,19 @@ class OnnxModel:
         mask = (ids != PAD).astype(np.int64)
         (encoded,) = self._encoder.run(None, {"input_ids": ids, "attention_mask": mask})
         values: dict[str, Any] = {"encoder_attention_mask": mask, "encoder_hidden_states": encoded}
-        found = np.full((len(sources), 1), BOS)
+        targets = np.full((len(sources), 1), BOS)
         for step in range(steps):
             session = self._decoders[min(step, len(self._decoders) - 1)]
-            values |= {"input_ids": found[:, -1:], "use_cache_branch": np.array([step > 0])}
+            values |= {"input_ids": targets[:, -1:], "use_cache_branch": np.array([step > 0])}
             empty = {i.name: np.zeros((len(ids), i.shape[1], 0, i.shape[3]), np.float32)
                      for i in session.get_inputs() if i.name not in values}  # fmt: skip
             inputs = {i.name: (values | empty)[i.name] for i in session.get_inputs()}
             outputs = dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs), strict=True))
             logits_B1V = outputs.pop("logits")
             logits_B1V[:, :, [PAD, BOS]] = -np.inf  # as bad_words_ids in generation_config.json
-            found = np.append(found, logits_B1V.argmax(-1), axis=1)
+            targets = np.append(targets, logits_B1V.argmax(-1), axis=1)
             values |= {name.replace("present", "past_key_values"): value for name, value in outputs.items()}
-        return [list(map(int, line[1:])) for line in found]
+        return [list(map(int, line[1:])) for line in targets]
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -100,14 +100,14 @@ def test_greedy_translations_are_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     codec = checkpoint.codec
     sources = codec.encode_source(sentences)
     for decoders in (["decoder_model", "decoder_with_past_model"], ["decoder_model_merged"]):
-        found = OnnxModel(folder, *decoders).translate(sources, max(map(len, expected)) + 1)
-        pieces = [codec.target.pieces(ids) for ids in found]
+        translations = OnnxModel(folder, *decoders).translate(sources, max(map(len, expected)) + 1)
+        pieces = [codec.target.pieces(ids) for ids in translations]
         # A graph may give an empty translation.
         pairs = [(line[: len(known)], known) for line, known in zip(pieces, expected, strict=True) if line[0] != "</s>"]
         assert len(pairs) > 6 and all(line == known for line, known in pairs)
-        ends = [ids[len(known)] for ids, known in zip(found, expected, strict=True)]
-        at_limit = [len(known) == len(ids) + 5 for known, ids in zip(expected, sources, strict=True)]
-        assert all(end == EOS or limited for end, limited in zip(ends, at_limit, strict=True))
+        ends = [ids[len(known)] for ids, known in zip(translations, expected, strict=True)]
+        limit_hits = [len(known) == len(ids) + 5 for known, ids in zip(expected, sources, strict=True)]
+        assert all(end == EOS or limited for end, limited in zip(ends, limit_hits, strict=True))
 
 
 GRAPHS = "encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged"

@@ -69,7 +69,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     for _ in range(250):
         pairs = [(draw.choice(DIRECTIONS), source(draw)) for _ in range(32)]
         sources = [model.ids(words, direction[0]) for direction, words in pairs]
-        targets = [[2, *model.ids(translation(to, words), to)] for (_, to), words in pairs]
+        targets = [[2, *model.ids(translation(target_lang, words), target_lang)] for (_, target_lang), words in pairs]
         source_BS, target_BT = (
             pad_sequence([torch.tensor(ids) for ids in side], batch_first=True, padding_value=1)
             for side in (sources, targets)
@@ -125,6 +125,6 @@ def test_ctranslate2_converts_an_exported_folder(trained: Trained, direction: tu
         for words in lines_of(direction)
     ]
     translator = ctranslate2.Translator(str(tmp_path / "ct2"))
-    results = translator.translate_batch(pieces, target_prefix=[[direction[1]]] * LINES, beam_size=1)
-    theirs = [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
+    outputs = translator.translate_batch(pieces, target_prefix=[[direction[1]]] * LINES, beam_size=1)
+    theirs = [tokenizer.convert_tokens_to_ids(output.hypotheses[0]) for output in outputs]
     assert ours(trained, direction, 1) == tokenizer.batch_decode(theirs, skip_special_tokens=True)

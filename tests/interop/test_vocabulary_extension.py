@@ -45,28 +45,28 @@ def test_a_model_gets_a_language_and_pieces(old: Path, tmp_path: Path) -> None:
     options: list[Any] = ["--add-language=fr=en", "--add-pieces", tmp_path / "new", "--pieces=20"]
     said = run("extend", old, "--output", path, *options, "--unchanged", tmp_path / "old").stderr
     assert f"{tmp_path / 'old'}: 100.00% of 161 lines have the same pieces as before" in said
-    before, after = nmt.load_checkpoint(old), nmt.load_checkpoint(path)
-    assert after.codec.config.languages == (*LANGUAGES, "fr")
-    assert after.codec.config.directions == ("en de",)
-    assert after.codec.encode_source([*OLD, "Ԙ"]) == before.codec.encode_source([*OLD, "Ԙ"])
-    assert after.codec.decode_target(after.codec.encode_target(NEW)) == NEW
-    pieces = after.codec.target.vocabulary
-    assert pieces[:330] == before.codec.target.vocabulary
+    base, extended = nmt.load_checkpoint(old), nmt.load_checkpoint(path)
+    assert extended.codec.config.languages == (*LANGUAGES, "fr")
+    assert extended.codec.config.directions == ("en de",)
+    assert extended.codec.encode_source([*OLD, "Ԙ"]) == base.codec.encode_source([*OLD, "Ԙ"])
+    assert extended.codec.decode_target(extended.codec.encode_target(NEW)) == NEW
+    pieces = extended.codec.target.vocabulary
+    assert pieces[:330] == base.codec.target.vocabulary
     assert len(pieces) == 351 and pieces[330] == "<2fr>"
-    assert after.provenance["added_pieces"] == pieces[330:]
+    assert extended.provenance["added_pieces"] == pieces[330:]
     assert "ţ" in pieces and not {"Ԟ", "Ԙ", "\t"} & set(pieces)
-    assert 330 not in after.codec.encode_target(["<2fr>"])[0]
-    lengths = [sum(map(len, each.codec.encode_target(NEW))) for each in (before, after)]
+    assert 330 not in extended.codec.encode_target(["<2fr>"])[0]
+    lengths = [sum(map(len, each.codec.encode_target(NEW))) for each in (base, extended)]
     assert lengths[1] < lengths[0] - 200
-    for name, weight in after.weights.items():
-        assert torch.equal(weight[: len(before.weights[name])], before.weights[name])
+    for name, weight in extended.weights.items():
+        assert torch.equal(weight[: len(base.weights[name])], base.weights[name])
     for name in ("target_embedding.weight", "output_bias"):
-        rows = after.weights[name]
-        assert torch.equal(rows[330], rows[before.codec.target.ids(["<2en>"])[0]])
-        for number, piece in enumerate(pieces[331:], start=331):
-            spelled = before.codec.target.encode([piece.replace("▁", " ").strip()])[0]
+        rows = extended.weights[name]
+        assert torch.equal(rows[330], rows[base.codec.target.ids(["<2en>"])[0]])
+        for piece_id, piece in enumerate(pieces[331:], start=331):
+            spelled = base.codec.target.encode([piece.replace("▁", " ").strip()])[0]
             if piece.startswith("▁"):  # others are segmented in another way at the beginning of a line
-                assert torch.allclose(rows[number], rows[spelled].mean(0), atol=1e-6)
+                assert torch.allclose(rows[piece_id], rows[spelled].mean(0), atol=1e-6)
 
     for name, lines in (("en", OLD[:20]), ("fr", NEW[:20])):
         (tmp_path / f"text.{name}").write_text("".join(f"{line}\n" for line in lines))
@@ -75,9 +75,9 @@ def test_a_model_gets_a_language_and_pieces(old: Path, tmp_path: Path) -> None:
     save_dir = tmp_path / "run"
     run("train", tmp_path / "data", "--init-from", path, "--save-dir", save_dir, "--device=cpu", "--max-updates=1")
     tuned = nmt.load_checkpoint(save_dir / "best.safetensors").codec
-    again = tmp_path / "again.safetensors"
-    run("extend", path, "--output", again, "--add-language=it=fr")
-    assert nmt.load_checkpoint(again).provenance["added_pieces"] == [*pieces[330:], "<2it>"]
+    second_path = tmp_path / "again.safetensors"
+    run("extend", path, "--output", second_path, "--add-language=it=fr")
+    assert nmt.load_checkpoint(second_path).provenance["added_pieces"] == [*pieces[330:], "<2it>"]
     assert tuned.config.trained == [Direction("en", "de"), Direction("en", "fr"), Direction("fr", "en")]
 
 

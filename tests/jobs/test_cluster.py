@@ -155,11 +155,11 @@ def double(
             super().advance(amount)
 
     config, progress = JobConfig(**{"cluster": "head:1", **options}), Recorded("double", None, "number")
-    job_of = partial(job_folder, str(folder / "out"), source, config)
-    with job_of(shard_rows=rows, settings={}) as job, progress:
+    open_job = partial(job_folder, str(folder / "out"), source, config)
+    with open_job(shard_rows=rows, settings={}) as job, progress:
         doubling = Doubling(folder / "deaths", survives, device=device)
         job.finish_shards(doubling, Execution(config, workers, partial(on_cluster, config)), progress)
-        numbers = [number for _, result in job.results() for number in result.values]
+        numbers = [value for _, shard_result in job.results() for value in shard_result.values]
         job.finish()
     assert progress.completed == 20
     assert numbers == [2 * n for n in range(1, 21)]
@@ -171,16 +171,16 @@ def test_workers_follow_the_room_the_bound_and_the_shards(
     ray: FakeRay, tmp_path: Path, workers: int | None, cores: int, rows: int, expected: int
 ) -> None:
     ray.machines = {"a": {"CPU": 2}, "b": {"CPU": 3}}
-    found = double(tmp_path, workers=workers, rows=rows, worker_cores=cores)
-    assert found[-1] == f"double, {expected} workers on 2 machines"
+    descriptions = double(tmp_path, workers=workers, rows=rows, worker_cores=cores)
+    assert descriptions[-1] == f"double, {expected} workers on 2 machines"
     assert len(ray.actors) == expected and all(actor.is_dead for actor in ray.actors)
     assert max(map(len, ray.ended)) == 2
 
 
 def test_machines_that_join_get_workers(ray: FakeRay, tmp_path: Path) -> None:
     ray.events[6] = lambda: ray.machines.update(b={"CPU": 1})
-    found = double(tmp_path)
-    assert found[0] == "double, 1 worker on 1 machine" and found[-1] == "double, 2 workers on 2 machines"
+    descriptions = double(tmp_path)
+    assert descriptions[0] == "double, 1 worker on 1 machine" and descriptions[-1] == "double, 2 workers on 2 machines"
 
 
 def test_deaths_of_machines_are_not_blamed_on_a_shard(ray: FakeRay, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_shard_that_fails_alone_too_is_reported_and_the_rest_goes_on(
         double(tmp_path)
     assert f"warning: lines 3-4 failed: {message}" in capsys.readouterr().err
     assert finished_shards(tmp_path / "out.unfinished") == 9
-    assert [found for found in ray.ended if found[0] in (1, 2)] == [[1, 2], [1], [2]]
+    assert [shards for shards in ray.ended if shards[0] in (1, 2)] == [[1, 2], [1], [2]]
     assert [2, 3] not in ray.ended and [3, 4] in ray.ended
     double(tmp_path)
 
@@ -268,15 +268,15 @@ def test_a_signal_ends_the_job_which_resumes(ray: FakeRay, tmp_path: Path) -> No
         double(tmp_path)
     assert ray.actors[0].is_dead
     double(tmp_path)
-    assert [found[0] for found in ray.ended] == [None, 0, 1, 2, None, 3, 4, 5, 6, 7, 8, 9]
+    assert [shards[0] for shards in ray.ended] == [None, 0, 1, 2, None, 3, 4, 5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("cluster, machines", [("auto", "ab"), ("head:1", "a")])
 def test_a_job_waits_for_a_machine(ray: FakeRay, tmp_path: Path, capsys: Capture, cluster: str, machines: str) -> None:
     ray.machines = {name: {"CPU": 1, "GPU": 3} for name in machines}
     ray.events[4] = lambda: ray.machines.update(c={"CPU": 4, "GPU": 1})
-    found = double(tmp_path, device="cuda", cluster=cluster, worker_cores=2)
-    assert found[-1] == "double, 1 worker on 1 machine"
+    descriptions = double(tmp_path, device="cuda", cluster=cluster, worker_cores=2)
+    assert descriptions[-1] == "double, 1 worker on 1 machine"
     assert "no machine of the cluster has 2 CPU and 1 GPU for a worker; waiting for one" in capsys.readouterr().err
     assert [(actor.num_cpus, actor.num_gpus) for actor in ray.actors] == [(2, 1)]
 
@@ -307,9 +307,9 @@ def test_a_cluster_of_this_machine_is_started_if_there_is_none(ray: Any, capsys:
             raise ConnectionError("there is none")
 
     ray.init, ray.shutdown = Mock(side_effect=init), Mock()
-    before = signal.getsignal(signal.SIGTERM)
+    previous_handler = signal.getsignal(signal.SIGTERM)
     with executing(JobConfig(cluster="auto")):
-        assert signal.getsignal(signal.SIGTERM) == before
+        assert signal.getsignal(signal.SIGTERM) == previous_handler
         assert [call.kwargs["address"] for call in ray.init.call_args_list] == ["auto", "local"]
         ray.shutdown.assert_not_called()
     ray.shutdown.assert_called_once()

@@ -25,8 +25,8 @@ PREPROCESS = "preprocess --source-lang=en --target-lang=de --train=train --valid
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    with running_cluster(2) as found:
-        yield found
+    with running_cluster(2) as ray_cluster:
+        yield ray_cluster
 
 
 @pytest.fixture(autouse=True)
@@ -103,8 +103,8 @@ def test_a_machine_may_die_and_another_one_may_join(cluster: Any, preprocess: li
 
 
 def test_a_driver_that_is_killed_goes_on(preprocess: list[str]) -> None:
-    for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 75)):
-        command = forks.run(*preprocess, code=code, before=forks.At(ADD, call=10, do=number, after=True))
+    for signum, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 75)):
+        command = forks.run(*preprocess, code=code, before=forks.At(ADD, call=10, do=signum, after=True))
     assert "stopped after 20 lines, which are kept in" in command.errors
     assert "resuming after 20 of 300 pairs" in forks.run(*preprocess).errors
 

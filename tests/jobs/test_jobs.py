@@ -313,8 +313,8 @@ def test_finished_shards_survive_any_death(tmp_path_factory: pytest.TempPathFact
     with pytest.raises(StoppedError), opened(source, dest, shard_rows) as job:
         results = [Result([f"shard {i} ä\n", {"n": i}], {"x": np.arange(i)}) for i in range(len(job.plan.shards))]
         order = data.draw(st.permutations(range(len(results))))
-        for number in order[: data.draw(st.integers(1, len(order)))]:
-            job.add(job.plan.shards[number], results[number])
+        for index in order[: data.draw(st.integers(1, len(order)))]:
+            job.add(job.plan.shards[index], results[index])
         raise SystemExit(143)
     with opened(source, dest, shard_rows) as job:
         for shard in job.todo():
@@ -409,12 +409,12 @@ def test_shards_hold_all_rows_in_order(tmp_path_factory: pytest.TempPathFactory,
     folder = tmp_path_factory.mktemp("plan")
     segments, expected = [], []
     lines = st.lists(st.text("äb \r,", max_size=4), max_size=12)
-    for number in range(data.draw(st.integers(1, 3))):
+    for index in range(data.draw(st.integers(1, 3))):
         column = data.draw(lines)
         paths = []
         for side in "ab":
             text = "".join(f"{line}{side}\n" for line in column).encode()
-            name = f"{number}{side}{data.draw(st.sampled_from(['', '.gz']))}"
+            name = f"{index}{side}{data.draw(st.sampled_from(['', '.gz']))}"
             paths.append(str(write(folder / name, text[:-1] if data.draw(st.booleans()) else text)))
         segments.append(paths)
         expected += list(read_rows(*paths))
@@ -452,8 +452,8 @@ def test_several_inputs_are_translated_one_after_the_other(trained: Path, source
     job = [*command, *inputs, "--output", tmp_path / "out", "--shard-lines=4"]
     forks.run(*job, before=At(REPLACE, matching="shards/", call=4), code=-signal.SIGKILL)
     assert "resuming after 11 of 61" in run(*job).stderr  # the first input has 7 lines
-    for found in (run(*command, *inputs).stdout, (tmp_path / "out").read_bytes()):
-        records = [json.loads(line) for line in found.splitlines()]
+    for output in (run(*command, *inputs).stdout, (tmp_path / "out").read_bytes()):
+        records = [json.loads(line) for line in output.splitlines()]
         assert [record["source"] for record in records] == source.read_text().splitlines()
         assert all(record["hypotheses"] for record in records)
     said = failed(*command, *inputs, "--prefixes", source)
@@ -463,11 +463,11 @@ def test_several_inputs_are_translated_one_after_the_other(trained: Path, source
 # Workers that die
 
 
-def doubled(job: Doubling, folder: Path, *before: Path) -> None:
+def doubled(job: Doubling, folder: Path, *earlier_files: Path) -> None:
     """Runs the job on other files, and on the numbers from 1 to 20, in shards of 6."""
     job.deaths.touch()
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
-    files = Files([[str(path)] for path in (*before, folder / "numbers")], ["--input"], row_as_number)
+    files = Files([[str(path)] for path in (*earlier_files, folder / "numbers")], ["--input"], row_as_number)
     execution = Execution(JobConfig(shard_lines=6), 2)
     with Progress("double", None, "number") as progress:
         Run(job, files, str(folder / "out"), {}, execution, progress).write("{}\n".format)
@@ -509,9 +509,9 @@ def test_the_workers_of_a_gpu_share_short_inputs(tmp_path: Path, device: str, li
 def test_lines_that_kill_three_workers_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "before").write_text("10\n" * 7)
     job, lines = Doubling(tmp_path / "deaths", survives=3), f"lines 1-6 of {tmp_path / 'numbers'}"
-    with pytest.raises(NmtError) as found:
+    with pytest.raises(NmtError) as error:
         doubled(job, tmp_path, tmp_path / "before")
-    said = str(found.value)
+    said = str(error.value)
     assert said.startswith(f"1 of 6 shards failed ({lines}: 3 worker processes died on lines 3, 4, perhaps because")
     assert said.endswith("out.unfinished, and the same command does only these again")
     assert f"warning: {lines} failed" in capsys.readouterr().err

@@ -109,9 +109,9 @@ def test_a_fork_server_that_dies_while_a_worker_starts_costs_one_attempt(monkeyp
 def test_an_error_in_loading_is_raised_until_loading_succeeds(tmp_path: Path) -> None:
     with pool_of(2, partial(tasks.runs_file, tmp_path / "model")) as submit:
         for future in [submit((abs, -4)) for _ in range(3)]:
-            with pytest.raises(NmtError, match="model is missing") as found:
+            with pytest.raises(NmtError, match="model is missing") as error:
                 future.result()
-            assert len(found.value.__notes__) == 1
+            assert len(error.value.__notes__) == 1
         (tmp_path / "model").touch()
         assert submit((abs, -4)).result() == 4
 
@@ -155,17 +155,17 @@ def test_workers_start_in_a_folder_with_modules_and_a_long_name_of_temporary_fil
 
     Nor do they run the program again, which is without `if __name__ == "__main__":`.
     """
-    here, temporary = tmp_path / "here", tmp_path / ("long" * 20) / ("long" * 20)
-    here.mkdir()
+    working_folder, temporary = tmp_path / "here", tmp_path / ("long" * 20) / ("long" * 20)
+    working_folder.mkdir()
     temporary.mkdir(parents=True)
     for name in ("random", "socket", "tasks", "torch", "nmt"):
-        (here / f"{name}.py").write_text("raise SystemExit('a module of the user was imported')")
+        (working_folder / f"{name}.py").write_text("raise SystemExit('a module of the user was imported')")
     for name in ("program", "__main__"):
         (tmp_path / f"{name}.py").write_text(WORKS)
     path = f"{forks.ROOT}:{forks.ROOT}/tests/helpers:{tmp_path}"
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": path}
     program = [sys.executable, *(each.format(folder=tmp_path) if each != WORKS else each for each in arguments)]
-    done = subprocess.run(program, cwd=here, env=environment, capture_output=True, text=True)
+    done = subprocess.run(program, cwd=working_folder, env=environment, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == (f"begins\n4\n__main__ {names}\n", "")
 
 
@@ -175,10 +175,10 @@ def test_busy_workers_end_with_their_parent(make_task: Any, number: signal.Signa
     reports = Reports()
     make_task = partial(tasks.never_loads, reports.port) if make_task == "never loads" else make_task
     command = forks.start(instead=partial(tasks.keep_workers_busy, make_task, reports.port))
-    found = [reports.next() for _ in range(2)]
+    worker_reports = [reports.next() for _ in range(2)]
     os.kill(command.pid, number)
     command.wait(code)
-    for connection, _ in found:
+    for connection, _ in worker_reports:
         assert connection.recv(1) == b"", "a process has not ended"
 
 
@@ -284,7 +284,7 @@ def test_a_second_signal_ends_the_process_unless_it_follows_at_once(at_once: boo
 
 def test_signals_that_were_held_arrive_later_and_none_stays_blocked() -> None:
     arrived: list[int] = []
-    before = signal.signal(signal.SIGUSR1, lambda number, _: arrived.append(number))
+    previous_handler = signal.signal(signal.SIGUSR1, lambda signum, _: arrived.append(signum))
     try:
         with held():
             signal.raise_signal(signal.SIGUSR1)
@@ -292,4 +292,4 @@ def test_signals_that_were_held_arrive_later_and_none_stays_blocked() -> None:
         assert arrived == [signal.SIGUSR1]
         assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGUSR1, previous_handler)

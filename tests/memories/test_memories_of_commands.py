@@ -312,13 +312,15 @@ def test_a_server_with_several_directions_is_told_one(memory: Path, tmp_path: Pa
     assert f"--memory {memory} has unclear languages; give NAME:SOURCE:TARGET={memory} with " in said
     assert "has unclear languages" in failed("serve", *models, "--port=0", "--device=cpu", f"--memory=a:fr:en={memory}")
     with serving(*models, "--device=cpu", f"--memory=a:en:de={memory}") as server:
-        of_pair = {"source_lang": "en", "target_lang": "de", "memory": "a"}
-        assert server.translate("some words", **of_pair)["translations"][0]["text"] == "einige Wörter"
-        said = server.refused("/translate", {"source": "a", **of_pair, "target_lang": "fr"})
+        fields = {"source_lang": "en", "target_lang": "de", "memory": "a"}
+        assert server.translate("some words", **fields)["translations"][0]["text"] == "einige Wörter"
+        said = server.refused("/translate", {"source": "a", **fields, "target_lang": "fr"})
         assert said.startswith("prefix, constraints, glossaries, memories, markup and alignments need a single model")
 
 
 def test_random_lines_are_those_of_the_model(model: Path, memory: Path) -> None:
     lines = some_sentences(20, seed=3)
-    found = generated(model, lines, *OPTIONS, "--memory", memory)
-    assert [line["hypotheses"] for line in found] == [line["hypotheses"] for line in generated(model, lines, *OPTIONS)]
+    records = generated(model, lines, *OPTIONS, "--memory", memory)
+    assert [line["hypotheses"] for line in records] == [
+        line["hypotheses"] for line in generated(model, lines, *OPTIONS)
+    ]

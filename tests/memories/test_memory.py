@@ -121,7 +121,7 @@ def test_a_thousand_sentences_with_other_numbers() -> None:
     """The expected numbers are written by rules of their own."""
     draw = random.Random(1)
 
-    def number(lang: str, value: tuple[int, str]) -> str:
+    def numeral(lang: str, value: tuple[int, str]) -> str:
         whole = f"{value[0]:,}".replace(",", {"en": ",", "de": ".", "fr": "\u202f"}[lang])
         return whole + ({"en": "."}.get(lang, ",") + value[1] if value[1] else "")
 
@@ -132,7 +132,7 @@ def test_a_thousand_sentences_with_other_numbers() -> None:
     }
 
     def sentence(lang: str, template: int, values: list[tuple[int, str]]) -> str:
-        return templates[lang][template].format(*(number(lang, value) for value in values))
+        return templates[lang][template].format(*(numeral(lang, value) for value in values))
 
     def values() -> list[tuple[int, str]]:
         wholes = draw.sample([*range(2, 200), *range(10_000, 2_000_000, 977)], 3)
@@ -149,24 +149,24 @@ def test_a_thousand_sentences_with_other_numbers() -> None:
 
 def test_of_equal_sources_the_last_counts_and_of_memories_the_first() -> None:
     first = memory(("a", "1"), ("b", "2"), ("a ", "3"))
-    assert len(first) == 2 and (found := exact(first, "a")) and found.target == "3"
+    assert len(first) == 2 and (match := exact(first, "a")) and match.target == "3"
     second, other = memory(("a", "4"), ("c", "5")), memory(("d", "6"), languages=("de", "en"))
     targets = {text: [m.target for m in matches_of(text, [], [first, second, other], ("en", "de"))] for text in "acd"}
     assert targets == {"a": ["3"], "c": ["5"], "d": []}
 
 
-def distance(one: str, other: str) -> int:
+def distance(first: str, second: str) -> int:
     """Returns the edit distance, by the recurrence."""
-    row = list(range(len(other) + 1))
-    for i, a in enumerate(one, 1):
-        before, row[0] = row[0], i
-        for j, b in enumerate(other, 1):
-            before, row[j] = row[j], min(before + (a != b), row[j] + 1, row[j - 1] + 1)
+    row = list(range(len(second) + 1))
+    for i, a in enumerate(first, 1):
+        diagonal, row[0] = row[0], i
+        for j, b in enumerate(second, 1):
+            diagonal, row[j] = row[j], min(diagonal + (a != b), row[j] + 1, row[j - 1] + 1)
     return row[-1]
 
 
-def similarity(one: str, other: str) -> float:
-    return 1 - distance(one, other) / max(len(one), len(other))
+def similarity(first: str, second: str) -> float:
+    return 1 - distance(first, second) / max(len(first), len(second))
 
 
 def test_similar_sentences_are_those_of_a_full_search() -> None:
@@ -210,7 +210,7 @@ def test_the_index_is_built_once_and_shared() -> None:
         calls.append(1)
         yield "A cat.", "Eine Katze."
 
-    first, again = (Memory.of(pairs, "once", ("en", "de")) for _ in range(2))
-    copied = pickle.loads(pickle.dumps(again))
-    assert [exact(each, "A cat.") for each in (first, again, copied)] == [exact(first, "A cat.")] * 3
-    assert len(calls) == 1 and len(pickle.dumps(again)) < 1000
+    first, second = (Memory.of(pairs, "once", ("en", "de")) for _ in range(2))
+    copied = pickle.loads(pickle.dumps(second))
+    assert [exact(each, "A cat.") for each in (first, second, copied)] == [exact(first, "A cat.")] * 3
+    assert len(calls) == 1 and len(pickle.dumps(second)) < 1000

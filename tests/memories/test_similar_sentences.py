@@ -97,8 +97,8 @@ def test_it_is_left_out_if_it_makes_the_sentence_too_long(codec: TextCodec, memo
 def test_the_first_of_two_models_does_not_read_translations_into_the_second_language(
     codec: TextCodec, memory: Memory
 ) -> None:
-    of_last = Memory(memory._folder, ("en", "fr"), memory.digest)
-    assert encoded(codec, of_last, "learn a few words from pieces", "fr")[0] == "learn a few words from pieces"
+    second_memory = Memory(memory._folder, ("en", "fr"), memory.digest)
+    assert encoded(codec, second_memory, "learn a few words from pieces", "fr")[0] == "learn a few words from pieces"
 
 
 def test_translations_depend_on_a_memory(codec: TextCodec, tmp_path: Path) -> None:

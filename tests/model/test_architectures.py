@@ -33,13 +33,13 @@ def test_sizes_differ_from_base_as_much_as_in_the_papers_table_3(name: str) -> N
     If d_model differs, the difference depends on the size of the vocabulary. The paper says "about 37,000", and its
     rows imply anything from 35,900 to 41,900.
     """
-    here, base = ARCHITECTURES[name], ARCHITECTURES["transformer_base"]
+    config, base = ARCHITECTURES[name], ARCHITECTURES["transformer_base"]
     assert millions("transformer_base") == pytest.approx(65, abs=2.5)
-    if here.d_model == base.d_model:
+    if config.d_model == base.d_model:
         difference = PARAMETERS[name] - PARAMETERS["transformer_base"]
         assert millions(name) - millions("transformer_base") == pytest.approx(difference, abs=1)
     else:
-        vocabulary = (PARAMETERS[name] * 1e6 - parameters(here, 0)) / here.d_model
+        vocabulary = (PARAMETERS[name] * 1e6 - parameters(config, 0)) / config.d_model
         assert 35_000 < vocabulary < 42_000
 
 
@@ -63,8 +63,8 @@ def test_rows_of_table_3_change_what_their_names_say() -> None:
         "table3_d_dropout0.2": {"dropout": 0.2},
         "table3_e_learned": {"learned_positions": 1024},
     }
-    found = {name: config for name, config in ARCHITECTURES.items() if name.startswith("table3_")}
-    assert found == {name: replace(base, **changes) for name, changes in expected.items()}
+    rows = {name: config for name, config in ARCHITECTURES.items() if name.startswith("table3_")}
+    assert rows == {name: replace(base, **changes) for name, changes in expected.items()}
 
 
 @pytest.mark.parametrize("arch, options, widths", [
@@ -88,8 +88,8 @@ def test_given_widths_of_heads_are_those_of_the_runs_options(trained: Path, tmp_
     sizes = ["--heads=8", "--d-k=32", "--encoder-layers=1", "--decoder-layers=1"]
     log = run("train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *sizes, "--max-updates=1").stderr
     assert "h 8, d_k 32, d_v 16, P_drop 0.3" in " ".join(log.split())
-    again = run("train", f"--config={tmp_path}/run/config.toml", "--max-updates=2").stderr
-    assert "h 8, d_k 32, d_v 16" in " ".join(again.split()) and "resumed from" in again
+    second_log = run("train", f"--config={tmp_path}/run/config.toml", "--max-updates=2").stderr
+    assert "h 8, d_k 32, d_v 16" in " ".join(second_log.split()) and "resumed from" in second_log
 
 
 def test_widths_of_heads_that_followed_are_not_in_the_options() -> None:

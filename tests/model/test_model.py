@@ -76,9 +76,9 @@ def copy_layer(source: EncoderLayer | DecoderLayer, target: nn.Module) -> None:
     names = [name for name in attentions if hasattr(source, name)]
     for name in names:
         copy_attention(getattr(source, name), getattr(target, attentions[name]))
-    for number, name in enumerate([*names, "feed_forward"], 1):
+    for index, name in enumerate([*names, "feed_forward"], 1):
         norm = getattr(source, f"{name}_residual").norm
-        target.get_submodule(f"norm{number}").load_state_dict(norm.state_dict())
+        target.get_submodule(f"norm{index}").load_state_dict(norm.state_dict())
     target.get_submodule("linear1").load_state_dict(source.feed_forward.inner.state_dict())
     target.get_submodule("linear2").load_state_dict(source.feed_forward.outer.state_dict())
 
@@ -132,12 +132,12 @@ def test_the_model_and_torchs_transformer_have_the_same_logits(
     for layer in (*theirs.encoder.layers, *theirs.decoder.layers):
         layer.activation, layer.activation_relu_or_gelu = function, 0  # the latter would choose another function
     expected = F.linear(theirs(source, target, **masks), ours.target_embedding.weight, ours.output_bias)
-    found, real = ours(padded(SOURCES), padded(TARGETS)), padded(TARGETS) != 0
-    torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-5)
+    logits, real = ours(padded(SOURCES), padded(TARGETS)), padded(TARGETS) != 0
+    torch.testing.assert_close(logits[real], expected[real], rtol=0, atol=1e-5)
     # The batch has two blocks of different widths, one after the other. The first has padding.
     blocks = ours.logits(decoded(ours, side(SOURCES[:2], SOURCES[2:]), side(TARGETS[:2], TARGETS[2:])))
-    in_blocks = torch.cat((blocks[:3], blocks[5:]))
-    torch.testing.assert_close(in_blocks, expected[real], rtol=0, atol=1e-5)
+    block_logits = torch.cat((blocks[:3], blocks[5:]))
+    torch.testing.assert_close(block_logits, expected[real], rtol=0, atol=1e-5)
 
 
 # Changes of the paper's model. Step-by-step decoding must follow each of them.
@@ -167,18 +167,18 @@ def test_decoding_step_by_step_equals_the_full_pass(beam: int, steps: int, varia
     cache = start(ours, source.ids_F, source.layout, beam)
     sentences = [0, 1, 2]
     tokens: list[list[list[int]]] = [[[] for _ in range(beam)] for _ in sentences]  # by sentence and hypothesis
-    for number in range(steps):
+    for position in range(steps):
         tokens = [[[*earlier, draw.randrange(4, 50)] for earlier in hypotheses] for hypotheses in tokens]
         targets = [target for hypotheses in tokens for target in hypotheses]
-        found, cache = step(ours, torch.tensor([target[-1] for target in targets]), cache)
+        logits, cache = step(ours, torch.tensor([target[-1] for target in targets]), cache)
         sources = side([SOURCES[s] for s in sentences for _ in range(beam)])
-        full = ours.logits(decoded(ours, sources, side(targets))).view(len(targets), number + 1, -1)
-        torch.testing.assert_close(found, full[:, -1], rtol=0, atol=1e-5)
-        chosen = [2, 0] if number == 1 else list(range(len(sentences)))
+        full = ours.logits(decoded(ours, sources, side(targets))).view(len(targets), position + 1, -1)
+        torch.testing.assert_close(logits, full[:, -1], rtol=0, atol=1e-5)
+        chosen = [2, 0] if position == 1 else list(range(len(sentences)))
         parents = [[draw.randrange(beam) for _ in range(beam)] for _ in chosen]
         sentences = [sentences[b] for b in chosen]
         tokens = [[tokens[b][w] for w in row] for b, row in zip(chosen, parents, strict=True)]
-        cache = cache.select(torch.tensor(parents), torch.tensor(chosen) if number == 1 else None)
+        cache = cache.select(torch.tensor(parents), torch.tensor(chosen) if position == 1 else None)
     if window := config.attention_window:  # the cache drops positions that no later position attends to
         assert all(layer.own[0].shape[2] <= 2 * max(window, 16) * beam for layer in cache.layers)
 
@@ -188,10 +188,10 @@ def test_a_sentence_of_padding_alone_gives_numbers() -> None:
         assert model()(padded([SOURCES[1], [0, 0]]), padded([TARGETS[0], TARGETS[1]])).isfinite().all()
 
 
-def assert_equal_with_gradients(found: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
-    torch.testing.assert_close(found, expected)
+def assert_equal_with_gradients(outputs: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
+    torch.testing.assert_close(outputs, expected)
     gradient = torch.randn_like(expected)
-    torch.testing.assert_close(*(torch.autograd.grad(output, inputs, gradient) for output in (found, expected)))
+    torch.testing.assert_close(*(torch.autograd.grad(output, inputs, gradient) for output in (outputs, expected)))
 
 
 @pytest.mark.parametrize("scaled", [True, False])
@@ -202,19 +202,19 @@ def test_cpu_attention_and_its_gradient_equal_those_of_torch(width: int, scaled:
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     bias = torch.zeros(3, 1, 1, width, dtype=torch.float64).masked_fill(torch.rand(3, 1, 1, width) < 0.4, -torch.inf)
     bias[..., 0] = 0
-    found = DotProduct(4, 0.0, scaled=scaled)(*inputs, bias)
+    outputs = DotProduct(4, 0.0, scaled=scaled)(*inputs, bias)
     expected = F.scaled_dot_product_attention(*inputs, attn_mask=bias, scale=0.5 if scaled else 1)
-    assert_equal_with_gradients(found, expected, inputs)
+    assert_equal_with_gradients(outputs, expected, inputs)
 
 
 def test_attention_drops_weights_and_scales_the_others() -> None:
     torch.manual_seed(0)
     q, k, v = inputs = [torch.randn(3, 2, 7, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     torch.manual_seed(1)
-    found = DotProduct(4, 0.3, scaled=True).train()(q, k, v)
+    outputs = DotProduct(4, 0.3, scaled=True).train()(q, k, v)
     torch.manual_seed(1)
     keep, scale = random_mask(torch.Size((3, 2, 7, 7)), 0.3)
-    assert_equal_with_gradients(found, ((q @ k.mT / 2).softmax(-1) * keep * scale) @ v, inputs)
+    assert_equal_with_gradients(outputs, ((q @ k.mT / 2).softmax(-1) * keep * scale) @ v, inputs)
     assert torch.equal(DotProduct(4, 0.3, scaled=True).eval()(q, k, v), DotProduct(4, 0.0, scaled=True)(q, k, v))
 
 
@@ -260,14 +260,14 @@ def test_restricted_attention_attends_to_the_nearest_positions(data: st.DataObje
     mask = self_attention_mask(layout, size, causal=causal)
     flat = [x.transpose(1, 2).flatten(0, 1) for x in inputs]
     attended = attend(*flat, mask, DotProduct(4, 0.0, scaled=True))
-    found = attended.unflatten(0, (len(lengths), width)).transpose(1, 2)
+    outputs = attended.unflatten(0, (len(lengths), width)).transpose(1, 2)
     visible = torch.zeros(len(lengths), 1, width, width, dtype=torch.bool)
     for b, i in ((b, i) for b, length in enumerate(lengths) for i in range(length)):
         visible[b, 0, i, list(neighbourhood(i, lengths[b], size, causal))] = True
     is_real = visible.any(-1).squeeze(1)
     # Padding attends to everything, because a softmax over nothing is not a number.
     expected = F.scaled_dot_product_attention(*inputs, attn_mask=visible | ~visible.any(-1, keepdim=True))
-    assert_equal_with_gradients(found.transpose(1, 2)[is_real], expected.transpose(1, 2)[is_real], inputs)
+    assert_equal_with_gradients(outputs.transpose(1, 2)[is_real], expected.transpose(1, 2)[is_real], inputs)
 
 
 def test_positions_beyond_the_learned_ones_are_refused() -> None:
@@ -281,15 +281,15 @@ def test_cpu_attention_under_autocast_computes_in_fp32() -> None:
     torch.manual_seed(0)
     q, k, v = (torch.randn(3, 2, 7, 8).bfloat16().requires_grad_() for _ in range(3))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = DotProduct(8, 0.0, scaled=True)(q, k, v)
-    assert found.dtype == torch.bfloat16
+        outputs = DotProduct(8, 0.0, scaled=True)(q, k, v)
+    assert outputs.dtype == torch.bfloat16
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     expected = F.scaled_dot_product_attention(*wide)
-    torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-6)  # rounded once, at the end
+    torch.testing.assert_close(outputs.double(), expected, rtol=2**-8, atol=1e-6)  # rounded once, at the end
     gradient = torch.randn(3, 2, 7, 8).bfloat16()
-    found_gradients = [x.double() for x in torch.autograd.grad(found, (q, k, v), gradient)]
+    gradients = [x.double() for x in torch.autograd.grad(outputs, (q, k, v), gradient)]
     expected_gradients = torch.autograd.grad(expected, wide, gradient.double())
-    torch.testing.assert_close(found_gradients, [*expected_gradients], rtol=2**-8, atol=1e-4)
+    torch.testing.assert_close(gradients, [*expected_gradients], rtol=2**-8, atol=1e-4)
 
 
 def test_dropout_drops_its_share_scales_the_rest_and_depends_on_the_seed() -> None:
@@ -309,8 +309,8 @@ def test_dropout_drops_its_share_scales_the_rest_and_depends_on_the_seed() -> No
 
 def test_positions_follow_the_formula_and_grow() -> None:
     positions = SinusoidalPositions(replace(SMALL, d_model=16), length=4)
-    found = positions(torch.tensor([50, 0]), 51)
-    torch.testing.assert_close(found.double(), formula_positions(51, 16)[[50, 0]], rtol=0, atol=1e-6)
+    vectors = positions(torch.tensor([50, 0]), 51)
+    torch.testing.assert_close(vectors.double(), formula_positions(51, 16)[[50, 0]], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *VARIANTS])
@@ -328,9 +328,9 @@ def test_training_flops_equal_a_count_by_hand() -> None:
     """
     config = replace(SMALL, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=6, heads=1, d_k=4, d_v=4)
     attention, feed_forward, softmax = 4 * 16, 2 * 24, 10 * 4
-    by_source_token = attention + feed_forward + attention // 2
-    by_target_token = attention + attention // 2 + feed_forward + softmax
-    assert training_flops(config, 10, 5, 7) == 6 * (5 * by_source_token + 7 * by_target_token)
+    source_token_weights = attention + feed_forward + attention // 2
+    target_token_weights = attention + attention // 2 + feed_forward + softmax
+    assert training_flops(config, 10, 5, 7) == 6 * (5 * source_token_weights + 7 * target_token_weights)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -354,7 +354,7 @@ def test_dropout_is_where_the_paper_puts_it(norm: Literal["pre", "post"], monkey
             return x * next(order)
 
     monkeypatch.setattr("nmt.model.cpu_kernels.random_mask", drawn)
-    found = decoded(ours, side(SOURCES[:1]), side(TARGETS[:1]))
+    outputs = decoded(ours, side(SOURCES[:1]), side(TARGETS[:1]))
     assert probabilities == [0.4, 0.4, 0.2, 0.4, 0.4, 0.4, 0.4, 0.2, 0.4]
     order, theirs = iter(masks), torch_transformer(ours).train()
     for layer in (theirs.encoder.layers[0], theirs.decoder.layers[0]):
@@ -364,7 +364,7 @@ def test_dropout_is_where_the_paper_puts_it(norm: Literal["pre", "post"], monkey
     causal = nn.Transformer.generate_square_subsequent_mask(3)
     expected = theirs.decoder(Repeated()(embedded(ours, TARGETS[:1])[0]), memory, causal)
     assert next(order, None) is None
-    torch.testing.assert_close(found, expected[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(outputs, expected[0], rtol=0, atol=1e-5)
 
 
 def test_weights_are_initialised_with_the_right_distribution() -> None:

@@ -112,13 +112,13 @@ def test_the_kernel_drops_attention_weights(causal: bool) -> None:
     def exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.einsum("hnm,mhk->nhk", attention_weights(q, k, *starts, causal, scale) * kept / 0.7, v)
 
-    found, expected = (
+    tensors, expected = (
         [out := function(*inputs), *torch.autograd.grad(out, inputs, grad)]
         for function in (attend, exact)
         for inputs in [[x.clone().requires_grad_() for x in (q, k, v)]]
     )
-    for one, other in zip(found, expected, strict=True):
-        assert (one - other).norm() < 0.01 * other.norm()
+    for tensor, expected_tensor in zip(tensors, expected, strict=True):
+        assert (tensor - expected_tensor).norm() < 0.01 * expected_tensor.norm()
 
 
 def replace_kernel(attend_packed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,16 +150,16 @@ def batch(*blocks: int, packs: bool, seed: int = 0, longest: int = 9) -> MicroBa
 
 def test_a_packed_batch_equals_one_made_by_hand() -> None:
     sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11, 12, 13])]]
-    found = make_micro_batch(ParallelSplit(*token_arrays(*sides)), [np.array([1]), np.array([0])], packs=True)
-    assert found.source.ids_F.tolist() == [7, 3, 5, 6, 3, PAD, PAD, PAD]
-    assert found.source.layout.positions_F.tolist() == [0, 1, 0, 1, 2, 0, 0, 0]
+    micro_batch = make_micro_batch(ParallelSplit(*token_arrays(*sides)), [np.array([1]), np.array([0])], packs=True)
+    assert micro_batch.source.ids_F.tolist() == [7, 3, 5, 6, 3, PAD, PAD, PAD]
+    assert micro_batch.source.layout.positions_F.tolist() == [0, 1, 0, 1, 2, 0, 0, 0]
     # Three positions of padding are a sentence of three and an empty one. The number of sentences is rounded up to 8.
-    assert found.source.layout.lengths_B.tolist() == [2, 3, 3, 0, 0, 0, 0, 0]
-    assert found.target.ids_F.tolist() == [2, 9, 10, 11, 12, 13, 2, 8]
-    assert found.labels_M.tolist() == [9, 10, 11, 12, 13, 3, 8, 3]
-    assert found.target.layout.lengths_B.tolist() == [6, 2, 0, 0, 0, 0, 0, 0]
-    assert (found.source.layout.longest, found.target.layout.longest) == (3, 6)
-    assert (found.source_tokens, found.target_tokens, found.positions) == (5, 8, 16)
+    assert micro_batch.source.layout.lengths_B.tolist() == [2, 3, 3, 0, 0, 0, 0, 0]
+    assert micro_batch.target.ids_F.tolist() == [2, 9, 10, 11, 12, 13, 2, 8]
+    assert micro_batch.labels_M.tolist() == [9, 10, 11, 12, 13, 3, 8, 3]
+    assert micro_batch.target.layout.lengths_B.tolist() == [6, 2, 0, 0, 0, 0, 0, 0]
+    assert (micro_batch.source.layout.longest, micro_batch.target.layout.longest) == (3, 6)
+    assert (micro_batch.source_tokens, micro_batch.target_tokens, micro_batch.positions) == (5, 8, 16)
 
 
 def losses(batches: list[MicroBatch], *, compiled: bool = False) -> Losses:
@@ -168,24 +168,24 @@ def losses(batches: list[MicroBatch], *, compiled: bool = False) -> Losses:
     module = TrainingLoss(Transformer(CONFIG, VOCABULARY, VOCABULARY, shared=True), 0.1)
     if compiled:
         compile_layers(module.model)
-    found = [module(made)[0] for made in batches]
-    return [(loss.detach(), torch.autograd.grad(loss, list(module.parameters()))) for loss in found]
+    batch_losses = [module(made)[0] for made in batches]
+    return [(loss.detach(), torch.autograd.grad(loss, list(module.parameters()))) for loss in batch_losses]
 
 
-def assert_equal(found: Losses, expected: Losses) -> None:
-    for (loss, gradients), (expected_loss, expected_gradients) in zip(found, expected, strict=True):
+def assert_equal(batch_losses: Losses, expected: Losses) -> None:
+    for (loss, gradients), (expected_loss, expected_gradients) in zip(batch_losses, expected, strict=True):
         torch.testing.assert_close(loss, expected_loss)
         torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.usefixtures("kernel")
 def test_attention_weights_are_dropped_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    right, found = sys.modules["nmt.model.packed_attention"].attend_packed, []
-    replace_kernel(lambda *inputs: (found.append(inputs[-1]), right(*inputs))[1], monkeypatch)
+    right, probabilities = sys.modules["nmt.model.packed_attention"].attend_packed, []
+    replace_kernel(lambda *inputs: (probabilities.append(inputs[-1]), right(*inputs))[1], monkeypatch)
     module = TrainingLoss(Transformer(replace(CONFIG, attention_dropout=0.2), VOCABULARY, VOCABULARY, shared=True), 0.1)
     for training in (True, False):
         module.train(training)(batch(3, packs=True))
-    assert found == [0.2] * 6 + [0.0] * 6
+    assert probabilities == [0.2] * 6 + [0.0] * 6
 
 
 @pytest.mark.usefixtures("kernel")
@@ -213,8 +213,8 @@ def test_training_on_packs_is_the_same(trained: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr("nmt.training.state.obstacle_to_packing", lambda *_: None)
     assert "attention without padding" in train(trained / "data", tmp_path / "packed", *options)
     runs = [tmp_path / "packed", tmp_path / "padded"]
-    found, expected = (weights(folder / "snapshot-00000002.safetensors") for folder in runs)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    packed_weights, padded_weights = (weights(folder / "snapshot-00000002.safetensors") for folder in runs)
+    torch.testing.assert_close(packed_weights, padded_weights, rtol=0, atol=1e-5)
     packed, padded = (records(folder, "train")[-1]["padding_share"] for folder in runs)
     assert packed < padded
 
@@ -274,7 +274,7 @@ def test_a_kernel_is_used_if_its_results_are_right(
     right = sys.modules["nmt.model.packed_attention"].attend_packed
 
     def attend_packed(*inputs):  # type: ignore[no-untyped-def]
-        return right(*(value if number == place else one for number, one in enumerate(inputs)))
+        return right(*(value if index == place else argument for index, argument in enumerate(inputs)))
 
     replace_kernel(attend_packed, monkeypatch)
     obstacle = obstacle_to_kernel(2, 8, torch.device("cpu"))

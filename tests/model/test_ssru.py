@@ -68,9 +68,9 @@ def test_lines_that_join_a_running_search_get_what_they_get_alone(tmp_path: Path
         new = {key: waiting.pop(key) for key in list(waiting)[: draw.choice([0, 1, 2, 5])]}
         joined |= running.advance(new, draw.choice([1, 2, 5]))  # type: ignore[arg-type]
     for key, line in enumerate(lines):
-        (alone,) = translator.hypotheses([line], search)
-        assert [(h.text, h.alignment) for h in joined[key]] == [(h.text, h.alignment) for h in alone]
-        assert joined[key][0].log_probs == pytest.approx(alone[0].log_probs, rel=1e-5)
+        (hypotheses,) = translator.hypotheses([line], search)
+        assert [(h.text, h.alignment) for h in joined[key]] == [(h.text, h.alignment) for h in hypotheses]
+        assert joined[key][0].log_probs == pytest.approx(hypotheses[0].log_probs, rel=1e-5)
 
 
 def test_the_outputs_of_weights_with_16_bits_have_16_bits() -> None:
@@ -90,9 +90,11 @@ def test_two_ranks_train_the_same_model_as_one(data: Path, tmp_path: Path) -> No
     options = ["--arch=transformer_tiny_ssru", "--max-updates=5", "--dropout=0", "--warmup-updates=400"]
     forks.run_ranks(*command(data, tmp_path / "two", *options))
     run(*command(data, tmp_path / "one", *options))
-    one, two = (weights(tmp_path / name / "snapshot-00000005.safetensors") for name in ("one", "two"))
-    assert any(name.endswith("forget_bias") for name in one)
-    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 2e-4
+    single_weights, joint_weights = (
+        weights(tmp_path / name / "snapshot-00000005.safetensors") for name in ("one", "two")
+    )
+    assert any(name.endswith("forget_bias") for name in single_weights)
+    assert max(float((single_weights[name] - joint_weights[name]).abs().max()) for name in single_weights) < 2e-4
 
 
 def test_a_model_is_tuned_and_its_attention_is_drawn(trained: Path, tmp_path: Path) -> None:

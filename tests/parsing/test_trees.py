@@ -35,8 +35,8 @@ tops = st.lists(nodes | words, min_size=1, max_size=3).map(lambda children: Node
 
 
 def tree(text: str) -> Node:
-    ((_, found),) = read_trees(text.split("\n"), "test")
-    return found
+    ((_, node),) = read_trees(text.split("\n"), "test")
+    return node
 
 
 @pytest.mark.parametrize("raw, expected", [
@@ -48,16 +48,16 @@ def tree(text: str) -> Node:
     ("( (VP (VP (-LRB- (NN a)) (ADVP|PRT (RB b)))))", "(TOP (VP (VP (-LRB- (NN a)) (ADVP|PRT (RB b)))))"),
 ])  # fmt: skip
 def test_normalisation_removes_traces_and_function_tags(raw: str, expected: str) -> None:
-    found = normalized(tree(raw))
-    assert found
-    assert write_tree(found) == expected
+    node = normalized(tree(raw))
+    assert node
+    assert write_tree(node) == expected
 
 
 def test_trees_are_read_with_any_spaces_and_line_breaks() -> None:
     lines = ["", "(TOP(S", "  ( NP (DT The)", "\t(NN cat))(VP", "(VBD slept)) (. .)) ) (TOP (X (NN b)))", ""]
-    found = list(read_trees(lines, "test"))
-    assert [line for line, _ in found] == [2, 5]
-    assert [write_tree(made) for _, made in found] == [CAT, "(TOP (X (NN b)))"]
+    trees = list(read_trees(lines, "test"))
+    assert [line for line, _ in trees] == [2, 5]
+    assert [write_tree(made) for _, made in trees] == [CAT, "(TOP (X (NN b)))"]
 
 
 @pytest.mark.parametrize("text, message", [
@@ -87,13 +87,13 @@ SYMBOLS = ["XX", "(S", "(NP", "(VP", ")S", ")NP", ")VP", "(", ")", "odd", "⁇",
 
 @given(st.lists(st.sampled_from(SYMBOLS), max_size=40), st.lists(words, max_size=8))
 def test_any_symbols_become_a_tree_over_the_words(symbols: list[str], sentence: list[Word]) -> None:
-    found, repairs = restored(symbols, sentence)
-    assert words_of(found) == sentence
+    node, repairs = restored(symbols, sentence)
+    assert words_of(node) == sentence
     if sentence:
-        assert tree(write_tree(found)) == found
-    assert restored(linearized(found), sentence) == (found, Counter())
+        assert tree(write_tree(node)) == node
+    assert restored(linearized(node), sentence) == (node, Counter())
     assert all(count > 0 for count in repairs.values())
-    if symbols not in (linearized(found), linearized(found, numbered=True)):
+    if symbols not in (linearized(node), linearized(node, numbered=True)):
         assert repairs or {"XX", "#1"} <= set(symbols)  # a mix of XX and numbers needs no repairs
 
 
@@ -125,9 +125,9 @@ def test_the_steps_grow_linearly_with_the_depth_of_a_tree() -> None:
 
         symbols, words = ["(S", "XX"] * depth + ["XX"], untagged(["a"] * (depth + 1))
         sys.settrace(count)
-        found, _ = restored(symbols, words)
-        sentence_counts(tree(write_tree(found)), found)
-        linearized(found)
+        node, _ = restored(symbols, words)
+        sentence_counts(tree(write_tree(node)), node)
+        linearized(node)
         sys.settrace(former)
         return lines
 
@@ -149,8 +149,8 @@ def test_the_steps_grow_linearly_with_the_depth_of_a_tree() -> None:
     (f"(S XX XX XX #{'9' * 5000} )S", "(S a b c)", {"unknown": 1}),
 ])  # fmt: skip
 def test_wrong_sequences_are_repaired(symbols: str, expected: str, repairs: dict[str, int]) -> None:
-    found, made = restored(symbols.split(), [Word("T", text) for text in "abc"])
-    written = write_tree(found)
+    node, made = restored(symbols.split(), [Word("T", text) for text in "abc"])
+    written = write_tree(node)
     for text in "abc":
         written = written.replace(f"(T {text})", text)
     assert (written, dict(made)) == (f"(TOP {expected})", repairs)
@@ -176,11 +176,11 @@ def counts(gold: str, test: str) -> Counts:
 def test_bracket_counts_equal_a_count_by_hand() -> None:
     gold = "(TOP (S (NP (DT the) (NN cat)) (VP (VBD sat) (PP (IN on) (NP (DT a) (NN mat)))) (. .)))"
     test = "(TOP (S (NP (DT the) (NN cat)) (VP (VP (VBD sat) (IN on)) (NP (DT a) (NN mat))) (. .)))"
-    found = counts(gold, test)
+    tally = counts(gold, test)
     # S 0-6, NP 0-2, VP 2-6 and NP 4-6 are right; the inner VP 2-4 is wrong and crosses PP 3-6, which is missing.
-    assert (found.gold, found.test, found.matched, found.crossing, found.exact) == (5, 5, 4, 1, 0)
-    assert (found.precision, found.recall, found.f1) == (80, 80, pytest.approx(80))
-    assert (found.no_crossing, found.few_crossing) == (0, 1)
+    assert (tally.gold, tally.test, tally.matched, tally.crossing, tally.exact) == (5, 5, 4, 1, 0)
+    assert (tally.precision, tally.recall, tally.f1) == (80, 80, pytest.approx(80))
+    assert (tally.no_crossing, tally.few_crossing) == (0, 1)
     equal = counts("(TOP (S (NN a) (NP (NN b) (NN c))))", "(TOP (S (VP (VP (VP (NN a) (NN b)))) (NN c)))")
     assert (equal.crossing, equal.no_crossing, equal.few_crossing) == (3, 0, 0)
     two = counts("(TOP (S (NN a) (NP (NN b) (NN c))))", "(TOP (S (VP (VP (NN a) (NN b))) (NN c)))")
@@ -198,22 +198,22 @@ def test_bracket_counts_equal_a_count_by_hand() -> None:
     ("(TOP (S (NN a)))", "(TOP (S (VB a)))", (1, 1, 1)),  # tags of words are not brackets
 ])  # fmt: skip
 def test_brackets_are_counted_by_collins_rules(gold: str, test: str, expected: tuple[int, int, int]) -> None:
-    found = counts(gold, test)
-    assert (found.gold, found.test, found.matched) == expected
+    tally = counts(gold, test)
+    assert (tally.gold, tally.test, tally.matched) == expected
 
 
 def test_sentences_with_other_words_are_errors_and_have_no_brackets_counted() -> None:
     good = tree(CAT)
-    others = map(tree, ["(TOP (S (NN other)))", "(TOP (S (DT The) (NN dog) (VBD slept)))", "(TOP (S (. .)))"])
-    found, _ = evalb((good, test) for test in [good, *others, Node(TOP, ())])
-    assert (found.sentences, found.errors, found.skipped, found.valid) == (5, 2, 2, 1)
-    assert (found.gold, found.matched, found.f1) == (3, 3, 100)
+    wrong_trees = map(tree, ["(TOP (S (NN other)))", "(TOP (S (DT The) (NN dog) (VBD slept)))", "(TOP (S (. .)))"])
+    all_counts, _ = evalb((good, test) for test in [good, *wrong_trees, Node(TOP, ())])
+    assert (all_counts.sentences, all_counts.errors, all_counts.skipped, all_counts.valid) == (5, 2, 2, 1)
+    assert (all_counts.gold, all_counts.matched, all_counts.f1) == (3, 3, 100)
 
 
 def test_the_second_score_leaves_out_sentences_of_more_than_40_words() -> None:
     short, long = (tree(f"(TOP (S {'(NN a) ' * length}))") for length in (40, 41))
-    of_all, of_short = evalb([(short, short), (long, long)])
-    assert (of_all.gold, of_short.gold) == (2, 1)
+    all_counts, short_counts = evalb([(short, short), (long, long)])
+    assert (all_counts.gold, short_counts.gold) == (2, 1)
 
 
 def damaged(top: Node, draw: random.Random) -> Node:
@@ -228,8 +228,8 @@ def drawn_tree(draw: random.Random, depth: int = 0) -> str:
     if depth > 3 or (depth and draw.random() < 0.4):
         tag = draw.choice(["NN", "VB", "DT", "RB", ",", ".", "``", "''", ":"])
         return f"({tag} {draw.choice('abcdef')})"
-    inside = " ".join(drawn_tree(draw, depth + 1) for _ in range(draw.randint(1, 4)))
-    return f"({draw.choice(['S', 'NP', 'VP', 'PP', 'ADVP', 'PRT'])} {inside})"
+    children = " ".join(drawn_tree(draw, depth + 1) for _ in range(draw.randint(1, 4)))
+    return f"({draw.choice(['S', 'NP', 'VP', 'PP', 'ADVP', 'PRT'])} {children})"
 
 
 def without_what_evalb_ignores(text: str) -> str | None:
@@ -255,11 +255,11 @@ def test_counts_equal_those_of_pyevalb() -> None:
         trees = [create_from_bracket_string(text) for text in (gold, test)]
         if any(len(set(t.non_terminal_labels)) < len(t.non_terminal_labels) for t in trees):
             continue
-        expected, found = Scorer().score_trees(*trees), counts(gold_text, test_text)
+        expected, tally = Scorer().score_trees(*trees), counts(gold_text, test_text)
         brackets = [expected.gold_brackets, expected.test_brackets, expected.matched_brackets]
         # PYEVALB also counts ROOT, which always matches.
-        assert [found.gold, found.test, found.matched] == [count - 1 for count in brackets]
-        assert found.crossing == expected.cross_brackets
+        assert [tally.gold, tally.test, tally.matched] == [count - 1 for count in brackets]
+        assert tally.crossing == expected.cross_brackets
         compared += 1
 
 
@@ -275,9 +275,9 @@ def test_a_tree_without_tags_gets_those_of_gold_words_that_are_not_traces(tmp_pa
 
 def test_a_treebank_becomes_a_corpus_and_sequences_become_trees(tmp_path: Path) -> None:
     (tmp_path / "wsj").mkdir()
-    for number in (1, 2):
-        made = f"( (S (NP-SBJ (NN Dog{number}) (-NONE- *)) (VP (VBD ate) (NP (CD 12) (NNS cats))) (. .)))\n"
-        (tmp_path / "wsj" / f"wsj_000{number}.mrg").write_text(made)
+    for index in (1, 2):
+        made = f"( (S (NP-SBJ (NN Dog{index}) (-NONE- *)) (VP (VBD ate) (NP (CD 12) (NNS cats))) (. .)))\n"
+        (tmp_path / "wsj" / f"wsj_000{index}.mrg").write_text(made)
     dest = tmp_path / "trees"
     options = ["--train", tmp_path / "wsj" / "wsj_*.mrg", "--train", tmp_path / "wsj" / "wsj_0001.mrg"]
     options += ["--valid", tmp_path / "wsj" / "wsj_0002.mrg"]
@@ -321,9 +321,9 @@ def test_memory_does_not_grow_with_the_treebank(tmp_path: Path) -> None:
         tracemalloc.start()
         run("trees", "linearize", "--train", bank, "--dest", dest, "--like", tmp_path / "first")
         run("trees", "words", "--input", dest / "train.words", "--like", dest, "--output", tmp_path / "words")
-        found = tracemalloc.get_traced_memory()[1]
+        peak_bytes = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        return found
+        return peak_bytes
 
     assert peak(600) - peak(100) < 300_000
 
@@ -339,8 +339,8 @@ def test_trees_and_sequences_can_be_scored(tmp_path: Path) -> None:
     gold.write_text(f"{CAT}\n( (S (NP-SBJ (NN a)) (VP (VB b) (NP (-NONE- *))))) \n")
     score = ["score", "--metric=evalb", "--reference", gold]
     test.write_text("(S (NP XX XX )NP (VP XX )VP XX )S\n(S (NP XX XX )NP )S\n")
-    found = json.loads(run(*score, "--hypothesis", test, "--json").stdout)["evalb"]["all"]
-    assert (found["precision"], found["recall"], found["exact_match"]) == (80.0, pytest.approx(66.67), 50.0)
+    scores = json.loads(run(*score, "--hypothesis", test, "--json").stdout)["evalb"]["all"]
+    assert (scores["precision"], scores["recall"], scores["exact_match"]) == (80.0, pytest.approx(66.67), 50.0)
     hypotheses = [{"text": "(S (NP XX )NP )S"}, {"text": "(S (NP XX )NP (VP XX )VP )S"}]
     lines = [{"hypotheses": [{"text": "(S (NP #1 #2 )NP (VP #3 )VP #4 )S"}]}, {"hypotheses": hypotheses}]
     test.write_text("".join(json.dumps(line) + "\n" for line in lines))

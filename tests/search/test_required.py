@@ -49,11 +49,11 @@ def test_a_wide_beam_finds_the_best_of_all_outputs(
     language, required = Language(seed), Required(prefix, constraints)
     outputs, unmet = possible(language, longest, required)
     best = sorted(outputs, key=lambda o: -language.score(0, o, alpha))[:3]
-    found = language.search([longest], SearchConfig(beam=130, alpha=alpha, n_best=3), required=[required])[0]
-    assert [tuple(f.tokens) for f in found] == best
-    assert [f.score for f in found] == pytest.approx([language.score(0, o, alpha) for o in best], abs=1e-4)
-    assert [f.unmet for f in found] == [unmet] * len(best)
-    for hypothesis in found:
+    hypotheses = language.search([longest], SearchConfig(beam=130, alpha=alpha, n_best=3), required=[required])[0]
+    assert [tuple(h.tokens) for h in hypotheses] == best
+    assert [h.score for h in hypotheses] == pytest.approx([language.score(0, o, alpha) for o in best], abs=1e-4)
+    assert [h.unmet for h in hypotheses] == [unmet] * len(best)
+    for hypothesis in hypotheses:
         assert hypothesis.log_probs == pytest.approx(language.token_log_probs(0, hypothesis.tokens), abs=1e-4)
 
 
@@ -65,10 +65,10 @@ def test_a_small_beam_meets_all_constraints_whenever_an_output_can(
     language, required = Language(seed), Required(prefix, constraints)
     outputs, unmet = possible(language, longest, required)
     allowed = set(outputs)
-    found = language.search([longest], SearchConfig(beam=beam, n_best=beam), required=[required])[0]
-    assert found
-    assert {f.unmet for f in found} == {unmet}
-    assert {tuple(f.tokens) for f in found} <= allowed
+    hypotheses = language.search([longest], SearchConfig(beam=beam, n_best=beam), required=[required])[0]
+    assert hypotheses
+    assert {h.unmet for h in hypotheses} == {unmet}
+    assert {tuple(h.tokens) for h in hypotheses} <= allowed
 
 
 @FEW
@@ -108,9 +108,9 @@ def test_many_constraints_are_met_if_there_is_room(
     needed = shortest * len(constraints)
     for seed in range(5):
         lengths, required = [needed + 1, needed], [Required((), constraints)] * 2
-        found = Language(seed, vocabulary).search(lengths, SearchConfig(beam=beam), required=required)
-        assert [best.unmet for (best,) in found] == [False, True]
-        assert holds(found[0][0].tokens, constraints) and len(found[0][0].tokens) == needed
+        hypotheses = Language(seed, vocabulary).search(lengths, SearchConfig(beam=beam), required=required)
+        assert [best.unmet for (best,) in hypotheses] == [False, True]
+        assert holds(hypotheses[0][0].tokens, constraints) and len(hypotheses[0][0].tokens) == needed
 
 
 @pytest.mark.parametrize("prefix, constraints, longest, outputs", [
@@ -186,9 +186,9 @@ def test_other_sentences_change_nothing(
     required = [Required(prefix, sets if constrained else ()) for _, prefix, sets in sentences] + [Required()]
     lengths = [length for length, _, _ in sentences] + [7]
     together = language.search(lengths, config, required=required)
-    for number, wanted in enumerate(required):
+    for index, wanted in enumerate(required):
         asked = None if wanted == Required() else [wanted]  # as in plain search
-        assert together[number] == language.search([lengths[number]], config, [number], asked)[0]
+        assert together[index] == language.search([lengths[index]], config, [index], asked)[0]
 
 
 @FEW
@@ -196,9 +196,9 @@ def test_other_sentences_change_nothing(
 def test_prefixes_of_samples_and_groups(seed: int, count: int, prefix: Tokens) -> None:
     language, required = Language(seed), [Required(prefix)]
     for config in (SearchConfig(sample=True, samples=count), SearchConfig(beam=2 * count, beam_groups=count)):
-        for found in language.search([5], config, required=required)[0]:
-            assert tuple(found.tokens[: len(prefix)]) == prefix
-            assert found.log_probs == pytest.approx(language.token_log_probs(0, found.tokens), abs=1e-4)
+        for hypothesis in language.search([5], config, required=required)[0]:
+            assert tuple(hypothesis.tokens[: len(prefix)]) == prefix
+            assert hypothesis.log_probs == pytest.approx(language.token_log_probs(0, hypothesis.tokens), abs=1e-4)
 
 
 @FEW
@@ -209,10 +209,10 @@ def test_prefixes_and_phrases_may_repeat_an_ngram(
 ) -> None:
     language = Language(seed)
     config = SearchConfig(beam=beam, no_repeat_ngram=n, min_length=4)
-    found = language.search([14], config, required=[Required(prefix, constraints)])[0][0]
-    assert not found.unmet
-    assert tuple(found.tokens[: len(prefix)]) == prefix
-    assert holds(found.tokens, constraints)
+    hypothesis = language.search([14], config, required=[Required(prefix, constraints)])[0][0]
+    assert not hypothesis.unmet
+    assert tuple(hypothesis.tokens[: len(prefix)]) == prefix
+    assert holds(hypothesis.tokens, constraints)
 
 
 def test_search_for_phrases_stops_after_as_many_hypotheses_as_the_beam_has() -> None:
@@ -259,8 +259,8 @@ def test_every_output_is_long_enough_and_repeats_nothing(
     language = Language(seed, vocabulary=20)
     several = {"sample": True, "samples": 4} if sample else {"beam": 4, "n_best": 4}
     config = SearchConfig(**several, min_length=shortest, no_repeat_ngram=n)
-    found = language.search([longest], config)[0]
-    for tokens in (hypothesis.tokens for hypothesis in found):
+    hypotheses = language.search([longest], config)[0]
+    for tokens in (hypothesis.tokens for hypothesis in hypotheses):
         assert min(shortest, longest - 1) <= len(tokens) < longest
         assert not has_repeat(tokens, n)
         assert EOS not in tokens

@@ -80,9 +80,9 @@ def test_search_as_in_a_loop_over_hypotheses(
     language, n_best = Language(seed), data.draw(st.integers(1, width * groups))
     penalty = {"diversity": data.draw(st.sampled_from([0, 0.1, 0.7, 2]))} if groups > 1 else {}
     config = SearchConfig(beam=width * groups, beam_groups=groups, n_best=n_best, alpha=alpha, **penalty)
-    found = language.search([longest], config)[0]
-    assert [tuple(f.tokens) for f in found] == expected_outputs(language, longest, config)
-    for hypothesis in found:
+    hypotheses = language.search([longest], config)[0]
+    assert [tuple(h.tokens) for h in hypotheses] == expected_outputs(language, longest, config)
+    for hypothesis in hypotheses:
         assert hypothesis.log_probs == pytest.approx(language.token_log_probs(0, hypothesis.tokens), abs=1e-4)
         assert hypothesis.score == pytest.approx(language.score(0, hypothesis.tokens, alpha), abs=1e-4)
 
@@ -96,20 +96,20 @@ def test_sentences_that_join_a_search_get_what_they_would_get_alone(
     config = SearchConfig(beam=beam, n_best=draw.randint(1, beam), min_length=min_length, no_repeat_ngram=ngram)
     lengths = [draw.randint(1, 8) for _ in range(draw.randint(2, 12))]
 
-    def begin(numbers: list[int]) -> tuple[list[History], SearchBatch]:
-        caches, batch = begun([lengths[number] for number in numbers], config, numbers)
+    def begin(sentences: list[int]) -> tuple[list[History], SearchBatch]:
+        caches, batch = begun([lengths[sentence] for sentence in sentences], config, sentences)
         return caches, replace(batch, never=(BOS,))
 
-    expected = [beam_search(language.step, *begin([number]))[0] for number in range(len(lengths))]
-    running, found, waiting = BeamSearch(language.step, *begin([0])), dict[int, list[TokenHypothesis]](), lengths[1:]
-    while len(found) < len(lengths):
+    expected = [beam_search(language.step, *begin([sentence]))[0] for sentence in range(len(lengths))]
+    running, ended, waiting = BeamSearch(language.step, *begin([0])), dict[int, list[TokenHypothesis]](), lengths[1:]
+    while len(ended) < len(lengths):
         count, first = min(len(waiting), draw.randint(0, 4)), len(lengths) - len(waiting)
         if count:
             running.join(*begin(list(range(first, first + count))))
         waiting = waiting[count:]
         if running.live:
-            found |= running.advance()
-    assert [found[number] for number in range(len(lengths))] == expected
+            ended |= running.advance()
+    assert [ended[sentence] for sentence in range(len(lengths))] == expected
 
 
 # Sampling, and bad options of search
@@ -134,8 +134,8 @@ def drawn(logits: Tensor, config: SearchConfig, lines: int) -> list[Any]:
     options = {"required": [Required()] * len(limits), "streams": [(i,) for i in range(len(limits))]}
     first_B = torch.full_like(limits, BOS)
     batch = SearchBatch(max_lengths_B=limits, first_B=first_B, bos=BOS, eos=EOS, config=config, **options)  # type: ignore[arg-type]
-    found = sample(step, [Position(0)], batch)
-    return [sample for samples in found for sample in samples]
+    line_samples = sample(step, [Position(0)], batch)
+    return [sample for samples in line_samples for sample in samples]
 
 
 def filtered(logits: list[float], config: SearchConfig) -> list[float]:
@@ -173,7 +173,7 @@ def exact(logits: Tensor, config: SearchConfig, last: int = BOS) -> dict[tuple[i
 def test_samples_follow_the_exact_distribution(options: dict[str, Any]) -> None:
     config, lines = SearchConfig(sample=True, samples=1250, **options), 20
     logits = torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(10)) * 0.7
-    counts = Counter(tuple(found.tokens) for found in drawn(logits, config, lines))
+    counts = Counter(tuple(hypothesis.tokens) for hypothesis in drawn(logits, config, lines))
     expected = exact(logits, config)
     assert sum(expected.values()) == pytest.approx(1)
     assert sum(p > 0.005 for p in expected.values()) > 2  # it is a choice
@@ -190,10 +190,10 @@ GREEDY = [{"top_k": 1}, {"temperature": 1e-4}, {"temperature": 1e-300}, {"top_p"
 def test_without_a_choice_sampling_is_greedy_search(seed: int, options: dict[str, Any], longest: int) -> None:
     language = Language(seed)
     (greedy,) = language.search([longest], SearchConfig(beam=1))[0]
-    for found in language.search([longest], SearchConfig(sample=True, samples=2, **options))[0]:
-        assert found.tokens == greedy.tokens
-        assert found.log_probs == pytest.approx(greedy.log_probs, abs=1e-5)
-        assert found.score == pytest.approx(greedy.score, abs=1e-5)
+    for hypothesis in language.search([longest], SearchConfig(sample=True, samples=2, **options))[0]:
+        assert hypothesis.tokens == greedy.tokens
+        assert hypothesis.log_probs == pytest.approx(greedy.log_probs, abs=1e-5)
+        assert hypothesis.score == pytest.approx(greedy.score, abs=1e-5)
 
 
 @settings(max_examples=20)
@@ -207,8 +207,8 @@ def test_samples_depend_on_seed_line_and_number_alone(
     lengths, more_samples = [longest[line] for line in order], replace(config, samples=samples + more)
     together = language.search(lengths, more_samples, order, streams=order)
     for place, line in enumerate(order):
-        alone = language.search([longest[line]], config, [line], streams=[line])
-        assert alone[0] == together[place][:samples]
+        outputs = language.search([longest[line]], config, [line], streams=[line])
+        assert outputs[0] == together[place][:samples]
 
 
 def test_samples_of_other_lines_seeds_and_numbers_differ() -> None:
@@ -216,19 +216,19 @@ def test_samples_of_other_lines_seeds_and_numbers_differ() -> None:
 
     def tokens(seed: int, line: int) -> list[list[int]]:
         config = SearchConfig(sample=True, samples=2, seed=seed, min_length=5)
-        return [found.tokens for found in language.search([9], config, streams=[line])[0]]
+        return [hypothesis.tokens for hypothesis in language.search([9], config, streams=[line])[0]]
 
     several = [*tokens(1, 0), *tokens(1, 1), *tokens(2, 0), *tokens(2, 1)]
-    assert len({tuple(one) for one in several}) == 8
+    assert len({tuple(sequence) for sequence in several}) == 8
 
 
 def test_long_outputs_have_new_random_numbers_all_along() -> None:
     """Random numbers are made for many positions at once, and these blocks must not repeat."""
     logits = torch.zeros(200, 50, 50)
     logits[:, :, EOS] = -1e4
-    (found,) = drawn(logits, SearchConfig(sample=True), 1)
-    assert len(found.tokens) == 199
-    assert found.tokens[:64] != found.tokens[64:128] != found.tokens[128:192]
+    (hypothesis,) = drawn(logits, SearchConfig(sample=True), 1)
+    assert len(hypothesis.tokens) == 199
+    assert hypothesis.tokens[:64] != hypothesis.tokens[64:128] != hypothesis.tokens[128:192]
 
 
 @settings(max_examples=40)
@@ -238,25 +238,25 @@ def test_log_probs_are_the_models_own(
 ) -> None:
     language = Language(seed)
     config = SearchConfig(sample=True, samples=3, temperature=temperature, top_k=top_k, top_p=top_p)
-    for found in language.search([longest], config)[0]:
-        assert len(found.tokens) < longest
-        assert found.log_probs == pytest.approx(language.token_log_probs(0, found.tokens), abs=1e-4)
-        assert found.score == pytest.approx(language.score(0, found.tokens, config.alpha), abs=1e-4)
+    for hypothesis in language.search([longest], config)[0]:
+        assert len(hypothesis.tokens) < longest
+        assert hypothesis.log_probs == pytest.approx(language.token_log_probs(0, hypothesis.tokens), abs=1e-4)
+        assert hypothesis.score == pytest.approx(language.score(0, hypothesis.tokens, config.alpha), abs=1e-4)
 
 
 def test_of_equal_tokens_the_first_are_drawn() -> None:
     for options in ({"top_k": 2}, {"top_p": 0.5}):
-        found = drawn(torch.zeros(1, 4, 4).repeat(2, 1, 1), SearchConfig(sample=True, samples=500, **options), 1)
-        assert {tuple(sample.tokens) for sample in found} <= {(), (0,)}  # tokens 0 and 1, which is EOS
+        samples = drawn(torch.zeros(1, 4, 4).repeat(2, 1, 1), SearchConfig(sample=True, samples=500, **options), 1)
+        assert {tuple(sample.tokens) for sample in samples} <= {(), (0,)}  # tokens 0 and 1, which is EOS
 
 
 def test_top_p_of_a_flat_distribution() -> None:
     """It keeps more tokens than are sorted at first."""
     logits = (torch.arange(1000) * -1e-4).expand(2, 1000, -1)
-    found = drawn(logits, SearchConfig(sample=True, samples=400, top_p=0.6), 1)
+    samples = drawn(logits, SearchConfig(sample=True, samples=400, top_p=0.6), 1)
     weights = logits[0, 0].double().softmax(0)
     last = int((weights.cumsum(0) < 0.6).sum())
-    tokens = [sample.tokens[0] for sample in found if sample.tokens]
+    tokens = [sample.tokens[0] for sample in samples if sample.tokens]
     assert last - 20 < max(tokens) <= last
 
 

@@ -35,9 +35,11 @@ def test_two_ranks_train_the_same_model_as_one(data: Path, tmp_path: Path) -> No
     assert log.count("parameters") == 1
     run(*command(data, tmp_path / "one", *options))
     for kind in ("snapshot", "state"):
-        one, two = (weights(tmp_path / name / f"{kind}-00000010.safetensors") for name in ("one", "two"))
+        single_weights, joint_weights = (
+            weights(tmp_path / name / f"{kind}-00000010.safetensors") for name in ("one", "two")
+        )
         # Sums over ranks round differently, and Adam amplifies the difference by a factor that depends on the CPU.
-        assert max(float((one[name] - two[name]).abs().max()) for name in one) < 5e-5
+        assert max(float((single_weights[name] - joint_weights[name]).abs().max()) for name in single_weights) < 5e-5
     for kind, keys in (("train", ("loss", "nll", "gradient_norm")), ("valid", ("nll", "bleu", "chrf"))):
         for first, second in zip(*(records(tmp_path / name, kind) for name in ("one", "two")), strict=True):
             assert [first[key] for key in keys] == pytest.approx([second[key] for key in keys], rel=1e-4)
@@ -54,9 +56,11 @@ def test_any_number_of_ranks_adds_up_the_gradient_of_one(
     options = [*options, "--max-updates=4", "--log-updates=1", "--dropout=0", "--warmup-updates=400"]
     forks.run_ranks(*command(data, tmp_path / "several", *options), codes=[0] * ranks)
     run(*command(data, tmp_path / "one", *options))
-    several, one = (records(tmp_path / name, "train") for name in ("several", "one"))
+    joint_records, single_records = (records(tmp_path / name, "train") for name in ("several", "one"))
     for key in ("loss", "nll", "gradient_norm"):
-        assert [record[key] for record in several] == pytest.approx([record[key] for record in one], rel=1e-4)
+        assert [record[key] for record in joint_records] == pytest.approx(
+            [record[key] for record in single_records], rel=1e-4
+        )
 
 
 def test_gradients_that_are_exchanged_in_bf16_are_rounded(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
@@ -87,8 +91,8 @@ def test_a_signal_stops_all_ranks_and_nothing_is_lost(data: Path, uninterrupted:
     train = command(data, tmp_path / "run")
     term = forks.At(UPDATE, 8, forks.Interrupt(signal.SIGTERM))
     usr1 = forks.At(UPDATE, 6, forks.Interrupt(signal.SIGUSR1))
-    for before, update in (((None, term), 7), ((usr1, usr1), 12)):
-        log = forks.run_ranks(*train, codes=(75, 75), before=before)
+    for interrupts, update in (((None, term), 7), ((usr1, usr1), 12)):
+        log = forks.run_ranks(*train, codes=(75, 75), before=interrupts)
         assert log.count(f"stopped after update {update} with its state saved in {tmp_path}/run") == 1
         assert log.count("start the same command again to resume") == 1
         assert "Traceback" not in log

@@ -56,9 +56,9 @@ def test_text_is_encoded_with_the_vocabulary_of_the_checkpoint(tuned: Path) -> N
 def test_a_corpus_with_other_endings_of_words_has_the_same_vocabulary(trained: Path, tmp_path: Path) -> None:
     checkpoint = nmt.load_checkpoint(trained / "run" / "best.safetensors")
     models, old = [], checkpoint.codec
-    for number, endings in enumerate([("/s", "/ed"), ("/n",)]):
+    for index, endings in enumerate([("/s", "/ed"), ("/n",)]):
         codec = TextCodec(replace(old.config, endings=endings), old.source, old.target)
-        models.append(saved(replace(checkpoint, codec=codec), tmp_path / f"{number}.safetensors"))
+        models.append(saved(replace(checkpoint, codec=codec), tmp_path / f"{index}.safetensors"))
     run("generate", *models, stdin=b"a\n")
     write_pairs(tmp_path / "new", invented_pairs(50, seed=7))
     run("preprocess", *LANGS, f"--train={tmp_path}/new", f"--valid={trained}/valid", f"--dest={tmp_path}/data",
@@ -132,13 +132,13 @@ def test_a_model_with_fewer_layers_takes_some_of_the_checkpoint(trained: Path, t
     said = run(*command, "--encoder-layers=2", "--decoder-layers=1", "--lr=1e-30", "--max-updates=1").stderr
     assert "of the 3 encoder layers of best.safetensors, these are taken: 2, 3" in said
     assert "of the 4 decoder layers of best.safetensors, these are taken: 4" in said
-    before, after = weights(deep / "best.safetensors"), weights(shallow / "best.safetensors")
+    deep_weights, shallow_weights = weights(deep / "best.safetensors"), weights(shallow / "best.safetensors")
     origins = {"encoder.0.": "encoder.1.", "encoder.1.": "encoder.2.", "decoder.0.": "decoder.3."}
-    expected = {name: weight for name, weight in before.items() if not name.startswith(("encoder.", "decoder."))}
+    expected = {name: weight for name, weight in deep_weights.items() if not name.startswith(("encoder.", "decoder."))}
     for new, old in origins.items():
-        expected |= {new + name[10:]: weight for name, weight in before.items() if name.startswith(old)}
-    assert after.keys() == expected.keys()
-    assert all(torch.equal(weight, expected[name]) for name, weight in after.items())
+        expected |= {new + name[10:]: weight for name, weight in deep_weights.items() if name.startswith(old)}
+    assert shallow_weights.keys() == expected.keys()
+    assert all(torch.equal(weight, expected[name]) for name, weight in shallow_weights.items())
     run("train", "--config", shallow / "config.toml", "--max-updates=2")
     more = f"--save-dir={tmp_path}/deeper", "--encoder-layers=4"
     assert "--encoder-layers is 4 instead of 3" in failed(*command, *more)
@@ -159,14 +159,14 @@ def test_frozen_weights_stay(tuned: Path, tmp_path: Path, groups: list[str], pre
     for stop, given in ((1, options), (2, options[::-1])):
         said = fine_tune(tuned, tmp_path, f"--max-updates={stop}", *given)
     assert f"{' and '.join(sorted(groups))} frozen" in said
-    before, after = weights(tuned / "old.safetensors"), weights(tmp_path / "snapshot-00000002.safetensors")
-    same = {name for name in before if torch.equal(before[name], after[name])}
-    assert same == {name for name in before if name.startswith(prefixes)}
+    old_weights, tuned_weights = weights(tuned / "old.safetensors"), weights(tmp_path / "snapshot-00000002.safetensors")
+    same = {name for name in old_weights if torch.equal(old_weights[name], tuned_weights[name])}
+    assert same == {name for name in old_weights if name.startswith(prefixes)}
     said = failed("train", *begin(tuned, tmp_path), *TRAIN[1:], "--resume-changed")
     assert "because the state of the optimiser does not fit" in said
-    without = ["train", tuned / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *options]
+    command = ["train", tuned / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *options]
     if "embeddings" in groups:  # which states do not have
-        assert "lacks the weights that do not learn; give --init-from" in failed(*without, "--max-updates=3")
+        assert "lacks the weights that do not learn; give --init-from" in failed(*command, "--max-updates=3")
 
 
 @pytest.mark.parametrize("options, message", [
@@ -202,8 +202,8 @@ def test_a_vocabulary_in_another_order_gives_the_same_probabilities(tuned: Path,
     places = [torch.from_numpy(np.argsort(order)) for order in orders]
     generator = torch.Generator().manual_seed(0)
     source_ids, target_ids = (torch.randint(4, size, (3, 7), generator=generator) for _ in range(2))
-    found = new(places[0][source_ids], places[1][target_ids]).log_softmax(-1)[..., places[1]]
-    torch.testing.assert_close(found, old(source_ids, target_ids).log_softmax(-1), atol=1e-5, rtol=0)
+    log_probs = new(places[0][source_ids], places[1][target_ids]).log_softmax(-1)[..., places[1]]
+    torch.testing.assert_close(log_probs, old(source_ids, target_ids).log_softmax(-1), atol=1e-5, rtol=0)
 
 
 def pieces_of(subword: Subword) -> list[str]:
@@ -224,5 +224,5 @@ def test_pieces_that_the_checkpoint_lacks_start_at_random_and_are_named(tuned: P
         assert 0 < len(new) < len(pieces)
         shared = f"{len(pieces) - len(new):,} of {len(pieces):,} pieces have embeddings in old.safetensors"
         assert f"{shared}; {len(new)} start at random" in said and f": {new[0]}" in said
-        found = zip(pieces, start[f"{side}_embedding.weight"], strict=True)
-        assert all(torch.equal(row, rows[piece]) for piece, row in found if piece in rows)
+        embeddings = zip(pieces, start[f"{side}_embedding.weight"], strict=True)
+        assert all(torch.equal(row, rows[piece]) for piece, row in embeddings if piece in rows)

@@ -57,11 +57,11 @@ def test_links_of_words_are_stored_as_links_of_all_their_pieces(aligned: Path) -
     kept = [line for line in zip(*(text.splitlines() for text in texts), strict=True) if line[0]]
     assert len(split) == len(kept) == 149 + 60
     assert split.alignments is not None
-    for number, (source, target, links) in enumerate(kept):
-        words = codec.words("source", source, split.source[number]), codec.words("target", target, split.target[number])
+    for index, (source, target, links) in enumerate(kept):
+        words = codec.words("source", source, split.source[index]), codec.words("target", target, split.target[index])
         given = set(numbers(links))
         expected = {(i, j) for i, a in enumerate(words[0]) for j, b in enumerate(words[1]) if (a, b) in given}
-        assert set(map(tuple, split.alignments[number].reshape(-1, 2).tolist())) == expected
+        assert set(map(tuple, split.alignments[index].reshape(-1, 2).tolist())) == expected
     assert data.split("valid").alignments is None
 
 
@@ -83,17 +83,17 @@ def test_the_loss_is_the_mean_of_minus_log_attention_over_the_links_of_each_targ
     split, plain = ParallelSplit(*token_arrays(*sides, links)), ParallelSplit(*token_arrays(*sides))
     blocks = [np.array([4, 0, 1]), np.array([2, 6, 3, 5])]
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
-        both, alone = (module(make_micro_batch(pairs, blocks))[0] for pairs in (split, plain))
+        total_loss, plain_loss = (module(make_micro_batch(pairs, blocks))[0] for pairs in (split, plain))
     module.eval().double()
     attention, expected = module.model.decoder[1].cross_attention, 0.0
-    for number in range(7):
+    for sentence in range(7):
         with recording([attention]) as recorded:
-            module(make_micro_batch(plain, [np.array([number])]))
+            module(make_micro_batch(plain, [np.array([sentence])]))
         weights_TS = recorded[attention][0, 0]
-        for j in range(lengths[1, number]):
-            linked = [i for i, k in links[number].reshape(-1, 2) if k == j]
+        for j in range(lengths[1, sentence]):
+            linked = [i for i, k in links[sentence].reshape(-1, 2) if k == j]
             expected += sum(-weights_TS[j, i].log().item() for i in linked) / max(len(linked), 1)
-    assert 2 * (both - alone).item() == pytest.approx(expected, rel=3e-2 if bf16 else 1e-4)
+    assert 2 * (total_loss - plain_loss).item() == pytest.approx(expected, rel=3e-2 if bf16 else 1e-4)
 
 
 def test_the_head_of_the_given_layer_learns_the_alignments(aligned: Path) -> None:
@@ -102,13 +102,13 @@ def test_the_head_of_the_given_layer_learns_the_alignments(aligned: Path) -> Non
     With three other seeds, 59 to 72 percent of the links were right with guidance, and 12 to 15 percent without it.
     """
     right, guided = {}, ["--guided-alignment=1", "--alignment-weight=10"]
-    once, texts = ["--max-updates=60", "--valid-updates=60"], ["--source={}/valid.en", "--target={}/valid.de"]
+    limits, texts = ["--max-updates=60", "--valid-updates=60"], ["--source={}/valid.en", "--target={}/valid.de"]
     given = (aligned / "valid.links").read_text()
     for name, options in {"guided": guided, "ssru": [*guided, "--decoder=ssru"], "other": []}.items():
-        train(aligned / "data", aligned / name, "--valid-metric=nll", *once, *options)
+        train(aligned / "data", aligned / name, "--valid-metric=nll", *limits, *options)
         rescore = ["rescore", aligned / name / "best.safetensors", *(text.format(aligned) for text in texts)]
-        found = run(*rescore, "--alignments").stdout.decode()
-        sets = [[set(numbers(line.rpartition("|||")[2])) for line in text.splitlines()] for text in (found, given)]
+        output = run(*rescore, "--alignments").stdout.decode()
+        sets = [[set(numbers(line.rpartition("|||")[2])) for line in text.splitlines()] for text in (output, given)]
         right[name] = sum(len(a & b) for a, b in zip(*sets, strict=True)) / sum(map(len, sets[1]))
         lines = run("generate", aligned / name / "best.safetensors", "--alignments", "--input", aligned / "valid.en")
         for line in lines.stdout.decode().splitlines():

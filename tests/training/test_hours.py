@@ -100,8 +100,8 @@ def test_the_learning_rate_reaches_its_peak_early_enough(updates: int, warmup: i
 def test_reasons_count_what_will_be_written(updates: int, counts: tuple[int, ...]) -> None:
     choices = choose(MULTI30K, 15 * 60, {"max_updates": updates}, CPU.__getitem__)
     expected = "makes about {} checkpoints", "validates about {} times", "prints about {} lines"
-    found = [choices[name].reason for name in ("save_updates", "valid_updates", "log_updates")]
-    assert found == [text.format(count) for text, count in zip(expected, counts, strict=True)]
+    reasons = [choices[name].reason for name in ("save_updates", "valid_updates", "log_updates")]
+    assert reasons == [text.format(count) for text, count in zip(expected, counts, strict=True)]
 
 
 def test_corpora_of_any_size_have_sensible_plans() -> None:
@@ -297,8 +297,10 @@ def test_a_checkpoint_decides_the_architecture(trained: Path, tmp_path: Path) ->
         r"only \d+ updates? fit into the time; for a good model, give more time, or a smaller --batch", said
     )
     assert records(tmp_path / "run", "end")[-1]["outcome"] == "finished"
-    then, now = (nmt.load_checkpoint(path / "best.safetensors") for path in (trained / "run", tmp_path / "run"))
-    assert now.model_config == then.model_config
+    base_checkpoint, tuned_checkpoint = (
+        nmt.load_checkpoint(path / "best.safetensors") for path in (trained / "run", tmp_path / "run")
+    )
+    assert tuned_checkpoint.model_config == base_checkpoint.model_config
 
 
 def test_training_ends_with_an_average(trained: Path, tmp_path: Path) -> None:
@@ -330,7 +332,7 @@ def test_training_ends_with_an_average(trained: Path, tmp_path: Path) -> None:
 def test_a_training_that_was_stopped_resumes_with_its_choices(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped, again = tmp_path / "stopped", tmp_path / "again"
+    stopped, repeated = tmp_path / "stopped", tmp_path / "again"
     command = "train", trained / "data", "--save-dir", stopped, "--minutes=0.1", *OPTIONS
 
     def stop(*_: object) -> None:
@@ -344,8 +346,8 @@ def test_a_training_that_was_stopped_resumes_with_its_choices(
     assert "has a training state; resuming with the options in" in said
     assert options_of(stopped) == options
     assert records(stopped, "end")[-1]["update"] == options["max-updates"]
-    run("train", "--config", stopped / "config.toml", "--save-dir", again)
-    assert same_weights(stopped / "average.safetensors", again / "average.safetensors")
+    run("train", "--config", stopped / "config.toml", "--save-dir", repeated)
+    assert same_weights(stopped / "average.safetensors", repeated / "average.safetensors")
 
 
 @pytest.mark.parametrize("options, said", [

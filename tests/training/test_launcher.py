@@ -83,8 +83,8 @@ def signal_when_ready(fifo: Path) -> None:
 
 def test_a_signal_that_comes_while_the_ranks_start_reaches_them(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "ready")
-    to_fifo = LAUNCHED.replace("os.write(1,", "os.write(os.open('ready', os.O_WRONLY),").replace("ENDING", "pass")
-    (tmp_path / "nmt.py").write_text(to_fifo)
+    program = LAUNCHED.replace("os.write(1,", "os.write(os.open('ready', os.O_WRONLY),").replace("ENDING", "pass")
+    (tmp_path / "nmt.py").write_text(program)
     started = forks.At(
         "torch.distributed.elastic.multiprocessing.start_processes",
         do=partial(signal_when_ready, tmp_path / "ready"),

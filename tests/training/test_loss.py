@@ -50,7 +50,7 @@ def test_loss_and_gradient_equal_those_of_torchs_cross_entropy(smoothing: float,
         loss, nll = module(made)
     loss.backward()
     assert loss.dtype == torch.float32
-    found = {name: parameter.grad.clone() for name, parameter in module.named_parameters()}
+    gradients = {name: parameter.grad.clone() for name, parameter in module.named_parameters()}
     module.zero_grad()
     model = module.double().model
     encoded = model.encode(made.source.ids_F, made.source.layout)
@@ -62,7 +62,7 @@ def test_loss_and_gradient_equal_those_of_torchs_cross_entropy(smoothing: float,
     assert nll.item() == pytest.approx(summed().item(), rel=1e-4 if bf16 else 1e-6)
     for name, parameter in module.named_parameters():
         assert parameter.grad is not None
-        assert (found[name] - parameter.grad).norm() / parameter.grad.norm() < (0.1 if bf16 else 1e-5)
+        assert (gradients[name] - parameter.grad).norm() / parameter.grad.norm() < (0.1 if bf16 else 1e-5)
 
 
 @pytest.mark.usefixtures("_code")
@@ -91,12 +91,12 @@ def test_the_learning_rate_equals_torchs_schedulers(schedule: str) -> None:
     config = TrainConfig(save_dir="run", lr_schedule=schedule, warmup_updates=40, max_updates=200, **given)  # type: ignore[arg-type]
     adam = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=peak)
     warmup = torch.optim.lr_scheduler.LinearLR(adam, 1 / 40, 1.0, 39)
-    after: torch.optim.lr_scheduler.LRScheduler = {
+    rest: torch.optim.lr_scheduler.LRScheduler = {
         "linear": lambda: torch.optim.lr_scheduler.LinearLR(adam, 1.0, 1e-12, 160),
         "constant": lambda: torch.optim.lr_scheduler.ConstantLR(adam, 1.0, 160),
     }.get(schedule, lambda: torch.optim.lr_scheduler.LambdaLR(adam, lambda n: (40 / (40 + n)) ** 0.5))()
-    both = torch.optim.lr_scheduler.SequentialLR(adam, [warmup, after], [39])
+    scheduler = torch.optim.lr_scheduler.SequentialLR(adam, [warmup, rest], [39])
     for update in range(1, 200):
         assert learning_rate(update, 512, config) == pytest.approx(adam.param_groups[0]["lr"], rel=1e-6, abs=1e-12)
         adam.step()
-        both.step()
+        scheduler.step()

@@ -66,8 +66,8 @@ def test_gradients_are_those_of_the_whole_matrix() -> None:
     assert weight.grad is not None
     factors = zip(layer.up.split(layer.rows), layer.down.split(3), weight.grad.split(layer.rows), strict=True)
     grad_down, grad_up = zip(*((b.T @ gradient, gradient @ a.T) for b, a, gradient in factors), strict=True)
-    found = [own_x.grad, layer.down.grad, layer.up.grad]
-    torch.testing.assert_close(found, [x.grad, torch.cat(grad_down), torch.cat(grad_up)])
+    gradients = [own_x.grad, layer.down.grad, layer.up.grad]
+    torch.testing.assert_close(gradients, [x.grad, torch.cat(grad_down), torch.cat(grad_up)])
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
@@ -157,9 +157,9 @@ def test_added_rows_learn_as_they_do_in_a_whole_model(tuned: Path, tmp_path: Pat
         tune(tmp_path, tmp_path / name, option, *options)
     moments = load_checkpoint(tmp_path / "rows" / "state-00000001.safetensors", whole=False).training_tensors
     whole = load_checkpoint(tmp_path / "whole" / "state-00000001.safetensors").training_tensors
-    of_rows = next(t for n, t in moments.items() if n.endswith("exp_avg") and t.shape == (5, 32))
-    of_table = next(t for n, t in whole.items() if n.endswith("exp_avg") and t.shape == (len(pieces), 32))
-    torch.testing.assert_close(of_rows, of_table[20:25], atol=1e-8, rtol=1e-4)
+    row_moments = next(t for n, t in moments.items() if n.endswith("exp_avg") and t.shape == (5, 32))
+    table_moments = next(t for n, t in whole.items() if n.endswith("exp_avg") and t.shape == (len(pieces), 32))
+    torch.testing.assert_close(row_moments, table_moments[20:25], atol=1e-8, rtol=1e-4)
 
 
 @pytest.mark.parametrize("option", ["--lora=2", "--freeze=embeddings"])
@@ -194,9 +194,11 @@ def test_two_ranks_learn_the_same(tuned: Path, tmp_path: Path) -> None:
     start = f"{tuned}/data", f"--init-from={tuned}/old.safetensors", f"--save-dir={tmp_path}/two"
     forks.run_ranks("train", *start, *TUNE, "--lora=2", "--max-updates=2", "--dropout=0")
     tune(tuned, tmp_path / "one", "--lora=2", "--max-updates=2", "--dropout=0")
-    one, two = (learned(tmp_path / name / "snapshot-00000002.safetensors") for name in ("one", "two"))
-    for name, weight in one.items():
-        torch.testing.assert_close(weight, two[name], atol=1e-4, rtol=0)
+    single_weights, joint_weights = (
+        learned(tmp_path / name / "snapshot-00000002.safetensors") for name in ("one", "two")
+    )
+    for name, weight in single_weights.items():
+        torch.testing.assert_close(weight, joint_weights[name], atol=1e-4, rtol=0)
 
 
 def test_a_base_that_has_changed_is_refused(tuned: Path, tmp_path: Path) -> None:
@@ -204,15 +206,15 @@ def test_a_base_that_has_changed_is_refused(tuned: Path, tmp_path: Path) -> None
         (shutil.copytree if name == "data" else shutil.copy)(tuned / name, tmp_path / name)
     tune(tmp_path, tmp_path / "run", "--lora=2", "--max-updates=1")
     base = load_checkpoint(tmp_path / "old.safetensors")
-    other = replace(base, weights={name: weight * 2 for name, weight in base.weights.items()})
-    save_checkpoint(other, tmp_path / "other.safetensors")
+    changed_base = replace(base, weights={name: weight * 2 for name, weight in base.weights.items()})
+    save_checkpoint(changed_base, tmp_path / "other.safetensors")
     shutil.move(tmp_path / "other.safetensors", tmp_path / "old.safetensors")
-    again = "train", tmp_path / "data", f"--init-from={tmp_path}/old.safetensors", f"--save-dir={tmp_path}/run", *TUNE
+    command = "train", tmp_path / "data", f"--init-from={tmp_path}/old.safetensors", f"--save-dir={tmp_path}/run", *TUNE
     message = f"{tmp_path}/old.safetensors is not the checkpoint that {tmp_path}/run/"
-    assert f"{message}state-00000001.safetensors has learned from" in failed(*again, "--lora=2", "--max-updates=2")
+    assert f"{message}state-00000001.safetensors has learned from" in failed(*command, "--lora=2", "--max-updates=2")
     said = failed("average-checkpoints", tmp_path / "run", "--last=1", f"--output={tmp_path}/x.safetensors")
     assert f"{message}snapshot-00000001.safetensors has learned from" in said
-    said = failed(*again, "--lora=3", "--max-updates=2")
+    said = failed(*command, "--lora=3", "--max-updates=2")
     assert "--lora was 2 and is now 3" in said and "state of the optimiser does not fit" in said
 
 

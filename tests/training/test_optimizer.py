@@ -45,9 +45,9 @@ def test_checkpoints_have_the_average_and_training_is_not_changed(
         raw = weights(tmp_path / f"snapshot-{update:08d}.safetensors")
         decay = min(0.3, (1 + update) / (10 + update))
         average = {name: decay * average.get(name, w.double()) + (1 - decay) * w.double() for name, w in raw.items()}
-        found = weights(averaged / f"snapshot-{update:08d}.safetensors")
+        snapshot = weights(averaged / f"snapshot-{update:08d}.safetensors")
         for name in raw:
-            torch.testing.assert_close(found[name].double(), average[name], rtol=0, atol=1e-6)
+            torch.testing.assert_close(snapshot[name].double(), average[name], rtol=0, atol=1e-6)
     assert same_weights(tmp_path / "state-00000005.safetensors", averaged / "state-00000005.safetensors")
 
 
@@ -107,14 +107,14 @@ def test_two_ranks_have_the_scale_and_the_loss_of_one(trained: Path, five_update
 
 def test_the_scale_falls_after_an_overflow_and_rises_after_many_good_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizer_module, "_GROWTH_UPDATES", 3)
-    weight, found = torch.nn.Parameter(torch.zeros(3)), []
+    weight, scales = torch.nn.Parameter(torch.zeros(3)), []
     optimizer = Optimizer([weight], ADAM, scales_loss=True)
     assert optimizer.loss_scale is not None
     for gradient in (torch.inf, torch.nan, 1.0, 1.0, 1.0, 1.0, -torch.inf, 1.0, 1.0, 1.0):
         weight.grad = torch.full((3,), gradient)
         optimizer.step(0.1)
-        found.append(optimizer.loss_scale.item() / 2**16)
-    assert found == [0.5, 0.25, 0.25, 0.25, 0.5, 0.5, 0.25, 0.25, 0.25, 0.5]
+        scales.append(optimizer.loss_scale.item() / 2**16)
+    assert scales == [0.5, 0.25, 0.25, 0.25, 0.5, 0.5, 0.25, 0.25, 0.25, 0.5]
 
 
 def test_overflowing_updates_are_skipped_until_the_scale_fits_and_a_resumed_run_keeps_the_scale(
@@ -215,16 +215,16 @@ def optimised(
     """Returns the weights before and a model after one step with each of the gradients."""
     torch.manual_seed(0)
     model = Transformer(MODEL, 20, 20, shared=True)
-    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    by_muon = matrices(model) if config.optimizer == "muon" else ()
-    optimizer = Optimizer(model.parameters(), config, by_muon, dtype, scales_loss=scales_loss)
+    initial_weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    muon_weights = matrices(model) if config.optimizer == "muon" else ()
+    optimizer = Optimizer(model.parameters(), config, muon_weights, dtype, scales_loss=scales_loss)
     for update, gradient in enumerate(gradients, 1):
         for name, weight in model.named_parameters():
             weight.grad = gradient[name] * (1.0 if optimizer.loss_scale is None else optimizer.loss_scale)
         optimizer.step(learning_rate(update, 16, config))
         if optimizer.loss_scale is not None:
             optimizer.loss_scale *= 3
-    return before, model
+    return initial_weights, model
 
 
 def random_gradients(seed: int) -> Numbers:
@@ -244,17 +244,17 @@ def parts(name: str, weight: Tensor) -> tuple[Tensor, ...]:
 def test_the_first_step_is_the_gradient_with_singular_values_near_one(dtype: torch.dtype) -> None:
     """Five steps of Newton and Schulz bring all but the smallest singular values to between 0.6 and 1.4."""
     gradients = random_gradients(1)
-    before, model = optimised([gradients], dtype=dtype)
+    initial_weights, model = optimised([gradients], dtype=dtype)
     seen = 0
     for name, weight in model.named_parameters():
         if weight.ndim < 2 or "embedding" in name:
             continue
-        step = (before[name] - weight.detach()).double()
+        step = (initial_weights[name] - weight.detach()).double()
         for matrix, gradient in zip(parts(name, step), parts(name, gradients[name].double()), strict=True):
             u, sizes, v = torch.linalg.svd(gradient, full_matrices=False)
-            found = u.T @ (matrix / (0.01 * 0.2 * max(matrix.shape) ** 0.5)) @ v.T
-            torch.testing.assert_close(found, found.diagonal().diag(), atol=0.06, rtol=0, msg=name)
-            assert ((found.diagonal() - 1).abs() < 0.4)[sizes > 0.05 * sizes.norm()].all(), name
+            sigma = u.T @ (matrix / (0.01 * 0.2 * max(matrix.shape) ** 0.5)) @ v.T
+            torch.testing.assert_close(sigma, sigma.diagonal().diag(), atol=0.06, rtol=0, msg=name)
+            assert ((sigma.diagonal() - 1).abs() < 0.4)[sizes > 0.05 * sizes.norm()].all(), name
             seen += 1
     assert seen == 3 + 1 + 2 + 3 + 1 + 1 + 2 + 1 + 2
 
@@ -264,9 +264,9 @@ def test_the_steps_are_those_of_torch(monkeypatch: pytest.MonkeyPatch, elements:
     """`torch.optim.Muon` computes one matrix at a time, in bfloat16."""
     monkeypatch.setattr(optimizer_module, "_ELEMENTS", {"cpu": elements})
     gradients = [random_gradients(seed) for seed in (1, 2, 3)]
-    before, model = optimised(gradients, dtype=torch.bfloat16)
-    names = [n for n, weight in before.items() if weight.ndim == 2 and "embedding" not in n]
-    expected = {name: [torch.nn.Parameter(part) for part in parts(name, before[name])] for name in names}
+    initial_weights, model = optimised(gradients, dtype=torch.bfloat16)
+    names = [n for n, weight in initial_weights.items() if weight.ndim == 2 and "embedding" not in n]
+    expected = {name: [torch.nn.Parameter(part) for part in parts(name, initial_weights[name])] for name in names}
     muon = torch.optim.Muon(chain(*expected.values()), 0.01, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
     for gradient in gradients:
         for name, matrices_ in expected.items():
@@ -279,9 +279,9 @@ def test_the_steps_are_those_of_torch(monkeypatch: pytest.MonkeyPatch, elements:
 
 def test_other_weights_take_the_step_of_adam() -> None:
     gradients = [random_gradients(seed) for seed in (1, 2, 3)]
-    before, model = optimised(gradients)
+    initial_weights, model = optimised(gradients)
     others = [n for n, weight in model.named_parameters() if weight.ndim < 2 or "embedding" in n]
-    expected = [torch.nn.Parameter(before[name]) for name in others]
+    expected = [torch.nn.Parameter(initial_weights[name]) for name in others]
     adam = torch.optim.Adam(expected, 0.01, (0.9, 0.98), 1e-9)
     for gradient in gradients:
         for name, weight in zip(others, expected, strict=True):
@@ -295,28 +295,28 @@ def test_other_weights_take_the_step_of_adam() -> None:
 def test_the_loss_scale_does_not_change_the_steps(config: TrainConfig) -> None:
     gradients = [random_gradients(seed) for seed in (1, 2)]
     _, expected = optimised(gradients, config=config)
-    _, found = optimised(gradients, config, scales_loss=True)
-    torch.testing.assert_close(found.state_dict(), expected.state_dict())
+    _, model = optimised(gradients, config, scales_loss=True)
+    torch.testing.assert_close(model.state_dict(), expected.state_dict())
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
     bad = random_gradients(2)
     bad["encoder.0.feed_forward.inner.bias"][0] = torch.inf
     _, expected = optimised([random_gradients(1), random_gradients(3)])
-    _, found = optimised([random_gradients(1), bad, random_gradients(3)])
-    for (name, weight), reference in zip(found.named_parameters(), expected.parameters(), strict=True):
+    _, model = optimised([random_gradients(1), bad, random_gradients(3)])
+    for (name, weight), reference in zip(model.named_parameters(), expected.parameters(), strict=True):
         assert torch.equal(weight, reference), name
 
 
 def test_the_size_of_the_moments_is_known_before_the_first_step() -> None:
     model = Transformer(MODEL, 20, 20, shared=True)
     optimizer = Optimizer(model.parameters(), CONFIG, matrices=matrices(model))
-    known, of_adam = optimizer.moment_bytes, optimizer.adam_bytes
+    known, adam_bytes = optimizer.moment_bytes, optimizer.adam_bytes
     model(torch.ones(1, 2, dtype=torch.int64), torch.ones(1, 2, dtype=torch.int64)).sum().backward()
     optimizer.step(0.1)
     saved = {name: tensor.nbytes for name, tensor in optimizer.state_dict().items() if not name.endswith("step")}
     assert known == sum(saved.values())
-    assert of_adam == sum(size for name, size in saved.items() if "exp_avg" in name)
+    assert adam_bytes == sum(size for name, size in saved.items() if "exp_avg" in name)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -335,6 +335,6 @@ def test_two_ranks_train_the_same_model_as_one(trained: Path, tmp_path: Path) ->
     options = [trained / "data", *TRAIN, *SMALL, "--optimizer=muon", "--dropout=0", "--max-updates=5"]
     forks.run_ranks("train", f"--save-dir={tmp_path / 'two'}", *options)
     run("train", f"--save-dir={tmp_path / 'one'}", *options)
-    one, two = (weights(tmp_path / name / "snapshot-00000005.safetensors") for name in ("one", "two"))
+    expected, joint_weights = (weights(tmp_path / name / "snapshot-00000005.safetensors") for name in ("one", "two"))
     # Newton and Schulz's iteration in bfloat16 amplifies rounding in single elements.
-    assert sum(float((two[name] - weight).square().sum()) for name, weight in one.items()) ** 0.5 < 0.05
+    assert sum(float((joint_weights[name] - weight).square().sum()) for name, weight in expected.items()) ** 0.5 < 0.05

@@ -66,8 +66,8 @@ def test_updates_after_the_last_state_are_repeated_with_the_same_weights(trained
     assert "resumed from" in log and "after update 20" in log
     assert same_weights(*(folder / "run" / "snapshot-00000040.safetensors" for folder in (trained, tmp_path)))
     logs = [records(folder / "run", "train", "valid") for folder in (trained, tmp_path)]
-    expected, found = ([(r["kind"], r["update"], r["nll"]) for r in log] for log in logs)
-    assert found == expected
+    expected, rows = ([(r["kind"], r["update"], r["nll"]) for r in log] for log in logs)
+    assert rows == expected
     assert [r["update"] for r in records(tmp_path / "run", "start")] == [0, 20]
     assert "nothing to do" in run(*command).stderr
 
@@ -97,15 +97,15 @@ def test_a_dry_run_says_how_long_an_update_takes(
 
     monkeypatch.setattr("nmt.training.train.timed_updates", timed)
     command = "train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--device-tokens=500"
-    for seconds, updates, in_total in (
+    for seconds, updates, total_time in (
         (0.5, 20, "2[0-9] seconds"),
         (60.0, 40, "1.[0-9] hours"),
         (60.0, 9000, "1[0-9] days"),
     ):
         log = run(*command, "--dry-run", f"--max-updates={updates}").stderr
-        assert re.search(f"  in total  {in_total} without validation, ", log), log
-        (found,) = re.findall(r" update .* TFLOP, (.*) s\n", log)
-        assert float(found) == pytest.approx(2 * seconds, rel=0.2)
+        assert re.search(f"  in total  {total_time} without validation, ", log), log
+        (duration,) = re.findall(r" update .* TFLOP, (.*) s\n", log)
+        assert float(duration) == pytest.approx(2 * seconds, rel=0.2)
 
 
 @pytest.mark.parametrize("options, message", [
@@ -139,9 +139,9 @@ def test_training_in_bf16_saves_checkpoints_at_intervals_of_time(
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: 60 * minutes[0]))
     monkeypatch.setattr("nmt.training.update._readable_later", lambda flag: lambda: taking(1, bool(flag)))
     monkeypatch.setattr(loop, "validate", lambda *arguments: taking(60, validate(*arguments)))
-    by_the_clock = [flag for flag in TRAIN if not flag.startswith("--save-updates")]
+    flags = [flag for flag in TRAIN if not flag.startswith("--save-updates")]
     options = ["--max-updates=10", "--precision=bf16", "--save-minutes=2", "--valid-metric=nll", "--valid-updates=5"]
-    run("train", trained / "data", f"--save-dir={tmp_path}", *by_the_clock, *SMALL, *options)
+    run("train", trained / "data", f"--save-dir={tmp_path}", *flags, *SMALL, *options)
     snapshots = sorted(tmp_path.glob("snapshot-*.safetensors"))
     assert [int(path.stem[-2:]) for path in snapshots] == [3, 6, 10]  # the wait before a state at 8 does not count
     rounded, exact = (records(folder, "train")[0]["nll"] for folder in (tmp_path, trained / "run"))
@@ -169,11 +169,11 @@ def test_several_translations_are_written_as_text_and_as_jsonl(trained: Path, op
     text = translated(trained, *options, "--max-length-offset=5", stdin=source)
     assert len(text) == 9 and text[3:6] == ["", "", ""]
     jsonl = translated(trained, *options, "--max-length-offset=5", "--output-format=jsonl", stdin=source)
-    found = [json.loads(line) for line in jsonl]
-    assert [line["source"] for line in found] == source.decode().split("\n")[:-1]
-    assert [[h["text"] for h in line["hypotheses"]] for line in found] == [text[:3], [""], text[6:]]
+    entries = [json.loads(line) for line in jsonl]
+    assert [line["source"] for line in entries] == source.decode().split("\n")[:-1]
+    assert [[h["text"] for h in line["hypotheses"]] for line in entries] == [text[:3], [""], text[6:]]
     assert len(set(text[:3])) > 1
-    scores = [h["score"] for h in found[0]["hypotheses"]]
+    scores = [h["score"] for h in entries[0]["hypotheses"]]
     is_sampled = "--sample" in options
     assert is_sampled or scores == sorted(scores, reverse=True)
     assert (translated(trained, *options, "--max-length-offset=5", "--seed=2", stdin=source) != text) == is_sampled
@@ -313,8 +313,8 @@ def test_resume_changed_resumes_with_other_options(trained: Path, tmp_path: Path
     assert "warning: resuming although --batch-tokens was 800 and is now 700" in log
     assert same_weights(trained / "run" / "best.safetensors", tmp_path / "run" / "best.safetensors.earlier")
     states = trained / "run" / "state-00000040.safetensors", tmp_path / "run" / "state-00000042.safetensors"
-    before, after = (nmt.load_checkpoint(path).training["counters"] for path in states)
-    assert (after["epoch"], after["update_in_epoch"]) == (before["epoch"] + 1, 2)
+    old_counters, new_counters = (nmt.load_checkpoint(path).training["counters"] for path in states)
+    assert (new_counters["epoch"], new_counters["update_in_epoch"]) == (old_counters["epoch"] + 1, 2)
     wider = [f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--d-ff=65", "--resume-changed"]
     message = failed("train", trained / "data", *wider)
     assert "--d-ff was 64 and is now 65" in message

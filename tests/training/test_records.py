@@ -122,7 +122,7 @@ def test_checkpoints_without_a_state_are_set_aside(trained: Path, finished: Path
     """
     for state in finished.glob("state-*.safetensors"):
         state.unlink()
-    before = {path.name: path.read_bytes() for path in finished.iterdir()}
+    contents = {path.name: path.read_bytes() for path in finished.iterdir()}
     (finished / "metrics.jsonl.earlier").touch()
     command = "train", trained / "data", f"--save-dir={finished}", *TRAIN, f"--init-from={finished}/best.safetensors"
     assert "is a checkpoint of --save-dir" in failed(*command)
@@ -139,7 +139,7 @@ def test_checkpoints_without_a_state_are_set_aside(trained: Path, finished: Path
         "config.toml",
     ):
         end = "-2" if name == "metrics.jsonl" else ""
-        assert (finished / f"{name}.earlier{end}").read_bytes() == before[name]
+        assert (finished / f"{name}.earlier{end}").read_bytes() == contents[name]
 
 
 def test_a_damaged_log_does_not_stop_training(trained: Path, finished: Path) -> None:

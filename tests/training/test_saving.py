@@ -34,9 +34,9 @@ def undisturbed(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def assert_same(folder: Path, expected: Path) -> None:
     """Checks that both trainings left the same weights, moments and records."""
     assert all(same_weights(folder / name, expected / name) for name in (*FILES, "best.safetensors"))
-    state, other = (load_checkpoint(path / f"state-{UPDATES:08d}.safetensors") for path in (folder, expected))
-    assert state.training["validations"] == other.training["validations"]
-    for name, tensor in other.training_tensors.items():
+    state, expected_state = (load_checkpoint(path / f"state-{UPDATES:08d}.safetensors") for path in (folder, expected))
+    assert state.training["validations"] == expected_state.training["validations"]
+    for name, tensor in expected_state.training_tensors.items():
         assert state.training_tensors[name].equal(tensor), name
     logs = [[(r["kind"], r["update"], r["nll"]) for r in records(run, "train", "valid")] for run in (folder, expected)]
     assert logs[0] == logs[1]
@@ -79,11 +79,11 @@ def test_files_hold_the_weights_of_their_update_although_training_goes_on(
     updates, first_save = [0], list[int]()
 
     def counted(*arguments: Any) -> Any:
-        result = update(*arguments)
+        update_result = update(*arguments)
         updates[0] += 1
         if updates[0] == 5:
             later.set()
-        return result
+        return update_result
 
     def late(*arguments: Any, **named: Any) -> Path:
         assert not room or later.wait(60)

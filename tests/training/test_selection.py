@@ -20,55 +20,55 @@ from nmt.training.validation import Validation
 NAN = math.nan
 
 
-def of_bleu(*scores: float) -> list[Scores]:
+def bleu_validations(*scores: float) -> list[Scores]:
     """Returns validations with these BLEU scores and an ever better loss."""
     return [Scores(10 * i, 9.0 - i, bleu) for i, bleu in enumerate(scores, start=1)]
 
 
-def of_nll(*losses: float) -> list[Scores]:
+def nll_validations(*losses: float) -> list[Scores]:
     return [Scores(10 * i, nll) for i, nll in enumerate(losses, start=1)]
 
 
 @pytest.mark.parametrize("validations, metric, expected", [
-    (of_bleu(0.0), "bleu", [True]),
-    (of_bleu(NAN, NAN, 0.0, NAN), "bleu", [True, False, True, False]),
-    (of_bleu(3.0, 2.0, 3.0, 3.5), "bleu", [True, False, True, True]),  # a tie, decided by the loss
-    (of_bleu(0.0, 0.0, 0.0), "bleu", [True, True, True]),
-    (of_nll(2.0, 2.0, 1.0, 1.5), "nll", [True, False, True, False]),
-    (of_nll(NAN, math.inf, 7.0), "nll", [True, False, True]),
+    (bleu_validations(0.0), "bleu", [True]),
+    (bleu_validations(NAN, NAN, 0.0, NAN), "bleu", [True, False, True, False]),
+    (bleu_validations(3.0, 2.0, 3.0, 3.5), "bleu", [True, False, True, True]),  # a tie, decided by the loss
+    (bleu_validations(0.0, 0.0, 0.0), "bleu", [True, True, True]),
+    (nll_validations(2.0, 2.0, 1.0, 1.5), "nll", [True, False, True, False]),
+    (nll_validations(NAN, math.inf, 7.0), "nll", [True, False, True]),
 ])  # fmt: skip
 def test_every_better_validation_is_the_best(validations: list[Scores], metric: str, expected: list[bool]) -> None:
-    found = [ranked(validations[: i + 1], metric)[0] is validations[i] for i in range(len(validations))]
-    assert found == expected
+    verdicts = [ranked(validations[: i + 1], metric)[0] is validations[i] for i in range(len(validations))]
+    assert verdicts == expected
 
 
 @pytest.mark.parametrize("validations, min_delta, expected", [
-    (of_bleu(1.0, 2.0, 3.0), 0.0, [0, 0, 0]),
-    (of_bleu(3.0, 2.0, 2.5, 2.9, 3.1), 0.0, [0, 1, 2, 3, 0]),
-    (of_bleu(3.0, NAN, NAN, 3.1), 0.0, [0, 1, 2, 0]),
-    (of_bleu(0.0, 0.0, 0.0, 0.0), 0.0, [0, 0, 0, 0]),  # the loss improves while BLEU is 0
-    (of_bleu(3.0, 3.4, 3.8, 4.2), 0.5, [0, 1, 0, 1]),  # small gains add up
-    (of_bleu(3.0, 3.5, 3.6), 0.5, [0, 1, 0]),  # a gain must be larger than --min-delta
-    (of_bleu(3.0, 3.0, 3.0), 0.5, [0, 1, 2]),  # and so must a gain of the loss, except while BLEU is 0
-    (of_bleu(0.0, 0.0, 0.0), 0.5, [0, 0, 0]),
+    (bleu_validations(1.0, 2.0, 3.0), 0.0, [0, 0, 0]),
+    (bleu_validations(3.0, 2.0, 2.5, 2.9, 3.1), 0.0, [0, 1, 2, 3, 0]),
+    (bleu_validations(3.0, NAN, NAN, 3.1), 0.0, [0, 1, 2, 0]),
+    (bleu_validations(0.0, 0.0, 0.0, 0.0), 0.0, [0, 0, 0, 0]),  # the loss improves while BLEU is 0
+    (bleu_validations(3.0, 3.4, 3.8, 4.2), 0.5, [0, 1, 0, 1]),  # small gains add up
+    (bleu_validations(3.0, 3.5, 3.6), 0.5, [0, 1, 0]),  # a gain must be larger than --min-delta
+    (bleu_validations(3.0, 3.0, 3.0), 0.5, [0, 1, 2]),  # and so must a gain of the loss, except while BLEU is 0
+    (bleu_validations(0.0, 0.0, 0.0), 0.5, [0, 0, 0]),
     ([Scores(1, 5.0, 0.0), Scores(2, 5.0, 0.0), Scores(3, 6.0, 0.0)], 0.0, [0, 1, 2]),
 ])  # fmt: skip
 def test_missing_improvement_is_counted(validations: list[Scores], min_delta: float, expected: list[int]) -> None:
-    found = [without_improvement(validations[: i + 1], ["bleu"], min_delta) for i in range(len(validations))]
-    assert found == expected
+    counts = [without_improvement(validations[: i + 1], ["bleu"], min_delta) for i in range(len(validations))]
+    assert counts == expected
 
 
 def test_one_of_several_metrics_that_improves_is_enough() -> None:
     validations = [Scores(1, 5.0, 10.0), Scores(2, 4.0, 9.0), Scores(3, 4.5, 11.0), Scores(4, 4.5, 11.0)]
     assert without_improvement(validations, ["bleu"], 0.0) == 1
-    without_bleu = [Scores(update, nll=2.0) for update in range(1, 9)]  # of a training that then asked for BLEU
-    assert without_improvement([*without_bleu, *validations], ["bleu"], 0.0) == 1
+    early_validations = [Scores(update, nll=2.0) for update in range(1, 9)]  # of a training that then asked for BLEU
+    assert without_improvement([*early_validations, *validations], ["bleu"], 0.0) == 1
     assert [without_improvement(validations[:n], ["nll", "bleu"], 0.0) for n in (1, 2, 3, 4)] == [0, 0, 0, 1]
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 2.0, NAN]), min_size=1, max_size=9), st.integers(1, 9))
 def test_the_best_are_those_that_no_other_beats(scores: list[float], count: int) -> None:
-    validations = of_bleu(*scores)
+    validations = bleu_validations(*scores)
     kept = [scores.update for scores in ranked(validations, "bleu")][:count]
     assert len(kept) == len(set(kept)) == min(count, len(scores))
     quality = {v.update: v.quality("bleu") for v in validations}

@@ -93,11 +93,11 @@ def test_ids_have_the_tokens_of_languages_and_meta_the_directions(made: Path, pl
     for direction, prefix, size in zip(BOTH_WAYS, ["news"] * 2 + ["web.fr-en"] * 2, described.sizes, strict=True):
         source, target = direction.split()
         sides = [(made / f"{prefix}.{lang}").read_text().splitlines() for lang in (source, target)]
-        before, given = ([token[target]], []) if placement == "target_on_source" else ([token[source]], [token[target]])
+        tokens, given = ([token[target]], []) if placement == "target_on_source" else ([token[source]], [token[target]])
         for ids, other_ids in zip(data.codec.encode_source(sides[0]), data.codec.encode_target(sides[1]), strict=True):
-            number = next(pairs)
-            assert split.source[number].tolist() == [*before, *ids]
-            assert split.target[number].tolist() == [*given, *other_ids]
+            index = next(pairs)
+            assert split.source[index].tolist() == [*tokens, *ids]
+            assert split.target[index].tolist() == [*given, *other_ids]
         assert size == len(sides[0])
     assert split.given == (placement == "both_sides")
     assert data.directions("test") == {
@@ -113,14 +113,14 @@ def test_ids_have_the_tokens_of_languages_and_meta_the_directions(made: Path, pl
 def test_a_token_that_is_given_is_not_in_the_loss(made: Path, packs: bool) -> None:
     """The reference sums the cross-entropy of all pieces behind the token, one sentence at a time."""
     data = DataFolder.open(made / "both_sides")
-    split, numbers = data.split("train"), np.array([3, 130, 250, 359])
-    batch = make_micro_batch(split, [numbers[:2], numbers[2:]], packs=packs)
+    split, pairs = data.split("train"), np.array([3, 130, 250, 359])
+    batch = make_micro_batch(split, [pairs[:2], pairs[2:]], packs=packs)
     torch.manual_seed(0)
     size = len(data.codec.target)
     model = Transformer(replace(CONFIG, dropout=0.0), size, size, shared=True)
     expected = labels = 0
-    for number in numbers:
-        source, target = split.source[number].tolist(), split.target[number].tolist()
+    for pair in pairs:
+        source, target = split.source[pair].tolist(), split.target[pair].tolist()
         logits_TV = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))[0]
         pieces = [*target[1:], EOS]
         expected += F.cross_entropy(logits_TV[1:], torch.tensor(pieces), reduction="sum")
@@ -156,9 +156,9 @@ def test_validation_scores_each_direction_and_their_mean(
         langs = [f"--source-lang={source}", f"--target-lang={target}"]
         said = run("rescore", folder / "best.safetensors", *files, *langs, "--device=cpu", "--precision=fp32").stderr
         update = json.loads(run("info", folder / "best.safetensors", "--json").stdout)["validation"]["update"]
-        (of_best,) = (record for record in records(folder, "valid") if record["update"] == update)
+        (best_record,) = (record for record in records(folder, "valid") if record["update"] == update)
         perplexity = float(re.search(r"perplexity ([\d.,]+) per piece", said)[1].replace(",", ""))  # type: ignore[index]
-        assert math.log(perplexity) == pytest.approx(of_best["directions"][name]["nll"], abs=1e-4)
+        assert math.log(perplexity) == pytest.approx(best_record["directions"][name]["nll"], abs=1e-4)
         shown = rf"^  {name}  nll {last['directions'][name]['nll']:.3f}, ppl [\d.]+{', BLEU .*, chrF' * is_translated}"
         assert re.search(shown, log, re.MULTILINE)
 
@@ -225,10 +225,10 @@ def test_words_of_alignments_are_linked_behind_the_tokens_of_languages(made: Pat
     data = DataFolder.open(tmp_path / "data")
     split, codec = data.split("train"), data.codec.directed(Direction("en", "de"))
     assert split.alignments is not None
-    for number, line in enumerate((made / "news.en").read_text().splitlines()[:20]):
-        of_words = [i for i, word in enumerate(codec.words("source", line, split.source[number].tolist())) if word == 0]
-        linked = split.alignments[number].reshape(-1, 2)
-        assert sorted(set(linked[:, 0].tolist())) == of_words
+    for index, line in enumerate((made / "news.en").read_text().splitlines()[:20]):
+        pieces = [i for i, word in enumerate(codec.words("source", line, split.source[index].tolist())) if word == 0]
+        linked = split.alignments[index].reshape(-1, 2)
+        assert sorted(set(linked[:, 0].tolist())) == pieces
         assert linked.min() == 1
     message = failed("preprocess", *options, "--both-ways", f"--dest={tmp_path}/other")
     assert "--alignments needs one direction for each --train; name it with --directions" in message
@@ -304,7 +304,10 @@ def test_directions_follow_the_order_of_languages() -> None:
 def test_copies_restore_lines_of_every_target_language(made: Path) -> None:
     log = preprocess(made, made / "copies", "--both-ways", "--copies=2")
     assert "de-de 120" in log and "en-en 180" in log and "fr-fr 60" in log
-    times = {direction: float(of) for direction, of in re.findall(r"web (\S+): 60 pairs, .* each ([\d.]+) times", log)}
+    times = {
+        direction: float(visits)
+        for direction, visits in re.findall(r"web (\S+): 60 pairs, .* each ([\d.]+) times", log)
+    }
     assert times["fr-fr"] == pytest.approx(2 * times["en-fr"], rel=0.01)
     data = DataFolder.open(made / "copies")
     split, meta, codec = data.split("train"), data.meta.splits["train"], data.codec

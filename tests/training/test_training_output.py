@@ -40,7 +40,7 @@ def test_the_log_is_a_table_with_a_header_and_a_sample_at_each_validation(traine
     assert [[float(cell) for cell in row.split()[:3]] for row in rows] == [
         [r["update"], r["epoch"] + 1, pytest.approx(r["loss"], abs=6e-4)] for r in written
     ]
-    place = next(number for number, line in enumerate(log) if line.startswith("validation at update 20: nll "))
+    place = next(index for index, line in enumerate(log) if line.startswith("validation at update 20: nll "))
     first, second = records(trained / "run", "valid")
     assert f"ppl {first['ppl']:.2f}, BLEU {first['bleu']:.2f}, best so far (" in log[place]
     sample = first["samples"][0]
@@ -76,8 +76,8 @@ def test_the_commands_that_a_finished_training_proposes_work(trained: Path, tmp_
 def test_the_options_in_the_run_folder_start_the_same_training(trained: Path, tmp_path: Path) -> None:
     train(trained / "data", tmp_path / "run", *OPTIONS, "--lr-scale=0.5")
     config = tmp_path / "run" / CONFIG
-    found = tomllib.loads(config.read_text())
-    assert (found["arch"], found["lr-scale"], found["d-model"]) == ("transformer_tiny", 0.5, 32)
+    options = tomllib.loads(config.read_text())
+    assert (options["arch"], options["lr-scale"], options["d-model"]) == ("transformer_tiny", 0.5, 32)
     run("train", "--config", config, "--save-dir", tmp_path / "same")
     assert same_weights(*(tmp_path / folder / "snapshot-00000004.safetensors" for folder in ("run", "same")))
     (start,) = records(tmp_path / "run", "start")
@@ -92,9 +92,9 @@ def test_any_path_comes_back_from_the_options_in_the_run_folder(tmp_path: Path) 
     config = TrainConfig(save_dir=odd, arch="transformer_tiny", valid_metric=("nll", "bleu"), adam_epsilon=1e-9)
     tiny = ARCHITECTURES["transformer_tiny"]
     write_config(tmp_path, options_of(odd, tiny, config, tiny))
-    found = tomllib.loads((tmp_path / CONFIG).read_bytes().decode(errors="surrogateescape"))
-    assert (found["data"], found["save-dir"], found["valid-metric"]) == (odd, odd, ["nll", "bleu"])
-    assert (found["adam-epsilon"], found["compile"], "lr" in found) == (1e-9, False, False)
+    options = tomllib.loads((tmp_path / CONFIG).read_bytes().decode(errors="surrogateescape"))
+    assert (options["data"], options["save-dir"], options["valid-metric"]) == (odd, odd, ["nll", "bleu"])
+    assert (options["adam-epsilon"], options["compile"], "lr" in options) == (1e-9, False, False)
     words = shlex.split(command_line(odd, ARCHITECTURES["transformer_tiny"], config))
     assert words == ["nmt", "train", odd, "--save-dir", odd, "--arch", "transformer_tiny",
                      "--valid-metric", "nll", "--valid-metric", "bleu"]  # fmt: skip
@@ -180,8 +180,8 @@ def test_event_files_hold_the_metrics_without_repeated_updates(trained: Path, tm
         (folder / "state-00000004.safetensors").unlink(missing_ok=True)
     events = accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()
     for kind, name in (("train", "loss"), ("train", "target_tokens_per_second"), ("valid", "nll")):
-        found = [(event.step, event.value) for event in events.Scalars(f"{kind}/{name}")]
-        assert found == [(r["update"], pytest.approx(r[name], rel=1e-6)) for r in records(folder, kind)]
+        points = [(event.step, event.value) for event in events.Scalars(f"{kind}/{name}")]
+        assert points == [(r["update"], pytest.approx(r[name], rel=1e-6)) for r in records(folder, kind)]
 
 
 def test_event_files_that_cannot_be_written(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
