@@ -63,7 +63,7 @@ def test_a_file_with_what_has_learned_has_the_vocabulary_of_its_base(tmp_path: P
             assert list(info(described)["vocabulary"].values()) == sizes
             said = run("info", described).stdout.decode()
             assert f"vocabulary      {' and '.join(map(str, dict.fromkeys(sizes)))} bpe pieces" in said
-            assert "parameters      24, which have learned since base.safetensors\n" in said
+            assert "parameters      24, which have learnt since base.safetensors\n" in said
 
 
 def test_a_checkpoint_without_a_newer_option_is_described(tmp_path: Path) -> None:

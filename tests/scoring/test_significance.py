@@ -103,7 +103,11 @@ def test_the_table_has_a_row_for_each_system(files: list[str]) -> None:
     ours += ["--bootstrap", "200", "--metric", "bleu", "--metric", "chrf"]
     head, *rows, bleu, chrf = run("score", *ours).stdout.decode().splitlines()
     found = json.loads(run("score", *ours, "--json").stdout)
-    assert re.split("  +", head) == ["hypothesis", *["BLEU", "95 % confidence", "p"], *["chrF2", "95% confidence", "p"]]
+    assert re.split("  +", head) == [
+        "hypothesis",
+        *["BLEU", "95 % confidence", "p"],
+        *["chrF2", "95 % confidence", "p"],
+    ]
     for row, system in zip(rows, found["hypotheses"], strict=True):
         cells = [system["hypothesis"]]
         for score in (system["bleu"], system["chrf"]):
