@@ -39,9 +39,9 @@ def paragraph(content: str, properties: str = "") -> str:
     return f"<w:p>{f'<w:pPr>{properties}</w:pPr>' if properties else ''}{content}</w:p>"
 
 
-def field(code: str, result: str) -> str:
+def field(code: str, content: str) -> str:
     ends = [f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end")]
-    return f"{ends[0]}<w:r><w:instrText>{code}</w:instrText></w:r>{ends[1]}{result}{ends[2]}"
+    return f"{ends[0]}<w:r><w:instrText>{code}</w:instrText></w:r>{ends[1]}{content}{ends[2]}"
 
 
 def part(name: str, content: str, namespace: str = W) -> bytes:
@@ -123,11 +123,11 @@ def look(element: Any, around: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 def spoken(element: Any) -> str:
     """Returns the text, with tabs and breaks."""
     marks = {"tab": "\t", "br": "\n", "p": "¶"}
-    found = (c.text or "" if name_of(c) == "t" else marks.get(name_of(c), "") for c in element.iter())
-    return "".join(found).strip("¶")
+    pieces = (c.text or "" if name_of(c) == "t" else marks.get(name_of(c), "") for c in element.iter())
+    return "".join(pieces).strip("¶")
 
 
-def result(content: str, translation: Any = None) -> str:
+def output_text(content: str, translation: Any = None) -> str:
     """Returns the text of a translated body."""
     read = of_body(content)
     return spoken(body(translated(read, translation) if translation else translated(read)))
@@ -178,12 +178,12 @@ def test_a_document_whose_translation_is_its_text_looks_the_same() -> None:
 
 def test_a_translation_changes_only_the_text() -> None:
     data = package(RICH)
-    found = list(look(body(translated(document(data)))))
+    characters = list(look(body(translated(document(data)))))
     expected = list(look(body(data)))
-    assert [around for around, _ in found] == [around for around, _ in expected]
-    assert "".join(c for _, c in found).startswith("THE TITLETHE BIG DOG SEES A CAT")
+    assert [around for around, _ in characters] == [around for around, _ in expected]
+    assert "".join(c for _, c in characters).startswith("THE TITLETHE BIG DOG SEES A CAT")
     kept = ["12", "int", "May", "print(x)", "Old", " PAGEREF x "]
-    assert all(text in "".join(c for _, c in found) for text in kept)
+    assert all(text in "".join(c for _, c in characters) for text in kept)
     assert b'<w:t xml:space="preserve">THE </w:t>' in unzipped(translated(document(data)))["word/document.xml"]
 
 
@@ -243,7 +243,7 @@ ENTRY = f"{LINK}{run('The dog')}<w:r><w:tab/></w:r>{field(' PAGEREF a ', run('5'
 ])  # fmt: skip
 def test_a_paragraph_may_have_several_texts(content: str, passages: list[str], translation: str) -> None:
     assert texts(of_body(content)) == passages
-    assert result(content) == translation
+    assert output_text(content) == translation
 
 
 @pytest.mark.parametrize("content, passages, translation", [
@@ -258,7 +258,7 @@ def test_a_paragraph_may_have_several_texts(content: str, passages: list[str], t
 ])  # fmt: skip
 def test_a_protected_word_over_several_runs_is_one_word(content: str, passages: list[str], translation: str) -> None:
     assert texts(of_body(paragraph(content))) == passages
-    assert result(paragraph(content)) == translation
+    assert output_text(paragraph(content)) == translation
     data = package(paragraph(content))
     if "bookmark" not in content:
         assert list(look(body(copied(document(data))))) == list(look(body(data)))
@@ -274,8 +274,8 @@ def test_xml_comments_and_instructions_stay(remark: str) -> None:
     content = f"{remark}<w:p>{remark}{inner}</w:p>{remark}"
     shown = body(translated(of_body(content))).iter(f"{{{W}}}t")
     assert "".join(text.text for text in shown) == "A DOG RUNSHOME5"
-    found = etree.tostring(body(copied(of_body(content)))).decode()
-    assert found.count(remark) == content.count(remark) - 1  # one was within a text
+    xml = etree.tostring(body(copied(of_body(content)))).decode()
+    assert xml.count(remark) == content.count(remark) - 1  # one was within a text
     properties = f"{remark}<c xmlns:dc='http://purl.org/dc/elements/1.1/'><dc:title>My {remark}title</dc:title></c>"
     parts = {"docProps/core.xml": (CORE, properties.encode())}
     assert texts(document(package(parts=parts))) == ["A dog runs.", "My title"]
@@ -295,24 +295,24 @@ def test_elements_follow_their_words_and_ranges_keep_their_order() -> None:
     start, end = '<w:bookmarkStart w:id="1" w:name="n"/>', '<w:bookmarkEnd w:id="1"/>'
     content = paragraph(run("One ") + start + run("two three") + end + run(" four ") + run("five", BOLD))
     read = of_body(content)
-    found = body(translated(read, backwards))
-    assert spoken(found) == "five four three two One"
-    bold = [spoken(r) for r in found.iter(f"{{{W}}}r") if r.find(f"{{{W}}}rPr") is not None]
+    output = body(translated(read, backwards))
+    assert spoken(output) == "five four three two One"
+    bold = [spoken(r) for r in output.iter(f"{{{W}}}r") if r.find(f"{{{W}}}rPr") is not None]
     assert bold == ["five"]
-    assert [name_of(e) for e in found.iter() if "bookmark" in name_of(e)] == ["bookmarkStart", "bookmarkEnd"]
+    assert [name_of(e) for e in output.iter() if "bookmark" in name_of(e)] == ["bookmarkStart", "bookmarkEnd"]
 
 
 def test_a_field_over_several_paragraphs_keeps_its_order() -> None:
     content = paragraph(run("one ") + BEGIN + run("two ") + SEPARATE + run("three")) + paragraph(run("four") + END)
-    found = body(translated(of_body(content), backwards))
-    assert [e.get(f"{{{W}}}fldCharType") for e in found.iter(f"{{{W}}}fldChar")] == ["begin", "separate", "end"]
+    output = body(translated(of_body(content), backwards))
+    assert [e.get(f"{{{W}}}fldCharType") for e in output.iter(f"{{{W}}}fldChar")] == ["begin", "separate", "end"]
 
 
 def test_what_is_at_the_edge_of_a_paragraph_stays_there() -> None:
     mark = '<w:bookmarkStart w:id="1" w:name="n"/>'
-    found = body(translated(of_body(paragraph(mark + run("one two") + NOTE)), backwards))
-    assert [name_of(e) for e in found[0]] == ["bookmarkStart", "r", "r"]
-    assert found[0][-1][0].tag == f"{{{W}}}footnoteReference"
+    output = body(translated(of_body(paragraph(mark + run("one two") + NOTE)), backwards))
+    assert [name_of(e) for e in output[0]] == ["bookmarkStart", "r", "r"]
+    assert output[0][-1][0].tag == f"{{{W}}}footnoteReference"
 
 
 def test_a_drop_cap_is_read_with_its_word() -> None:
@@ -340,9 +340,9 @@ BOX = (
 def test_text_boxes_have_a_choice_and_a_fallback() -> None:
     content = paragraph(run("Look ") + BOX + run("here"))
     assert texts(of_body(content)) == ["Look <x0/>here", "Dogs", "A dog", "In the box", "In the box"]
-    found = translated(of_body(content))
-    assert spoken(body(found)) == "LOOK ¶IN THE BOX¶IN THE BOXHERE"
-    attributes = body(found).find(".//{*}docPr").attrib
+    data = translated(of_body(content))
+    assert spoken(body(data)) == "LOOK ¶IN THE BOX¶IN THE BOXHERE"
+    attributes = body(data).find(".//{*}docPr").attrib
     assert (attributes["descr"], attributes["title"], attributes["name"]) == ("A DOG", "DOGS", "N")
     assert list(look(body(copied(of_body(content))))) == list(look(body(package(content))))
 
@@ -408,21 +408,21 @@ def test_other_parts_are_translated_or_copied() -> None:
     data = package(parts=other_parts())
     read = document(data)
     assert texts(read) == ["A dog runs.", *4 * ["Text of it"], "My title"]
-    found, old = unzipped(translated(read)), unzipped(data)
-    assert list(found) == list(old)
+    parts, old = unzipped(translated(read)), unzipped(data)
+    assert list(parts) == list(old)
     for name in ("[Content_Types].xml", "word/comments.xml", "word/media/a.png", "customXml/item1.xml"):
-        assert found[name] == old[name]
-    assert b"<dc:title>MY TITLE</dc:title><dc:creator>Me</dc:creator>" in found["docProps/core.xml"]
-    assert spoken(etree.fromstring(found["word/footnotes1.xml"])) == "TEXT OF IT"
-    assert found["word/header1.xml"].startswith(b"<?xml version='1.0' encoding='UTF-8' standalone='yes'?>")
+        assert parts[name] == old[name]
+    assert b"<dc:title>MY TITLE</dc:title><dc:creator>Me</dc:creator>" in parts["docProps/core.xml"]
+    assert spoken(etree.fromstring(parts["word/footnotes1.xml"])) == "TEXT OF IT"
+    assert parts["word/header1.xml"].startswith(b"<?xml version='1.0' encoding='UTF-8' standalone='yes'?>")
 
 
 def test_entries_keep_their_form_and_writing_is_repeatable() -> None:
     data = package(parts=other_parts())
     read = document(data)
     assert translated(read) == translated(read) == translated(document(data))
-    infos = [ZipFile(BytesIO(one)).infolist() for one in (data, translated(read))]
-    old, new = [[(i.filename, i.date_time, i.compress_type) for i in one] for one in infos]
+    infos = [ZipFile(BytesIO(archive)).infolist() for archive in (data, translated(read))]
+    old, new = [[(i.filename, i.date_time, i.compress_type) for i in entries] for entries in infos]
     assert new == old
 
 
@@ -440,9 +440,9 @@ def test_the_language_of_runs_becomes_that_of_the_translation(
 ) -> None:
     styles = (f"{TYPE}.styles+xml", part("styles", f"<w:lang {before}/>"))
     data = package(paragraph(run("Red dog", f"<w:lang {before}/>")), {"word/styles.xml": styles})
-    found = unzipped(translated(document(data, source, target)))
+    parts = unzipped(translated(document(data, source, target)))
     for name in ("word/document.xml", "word/styles.xml"):
-        assert f"<w:lang {after}/>".encode() in found[name]
+        assert f"<w:lang {after}/>".encode() in parts[name]
 
 
 def test_the_strict_variant_and_templates() -> None:
@@ -544,12 +544,12 @@ def test_whatever_the_translation_nothing_is_lost(seed: int) -> None:
         run("one ") + BOX + LINK + run("two", BOLD) + NOTE + "</w:hyperlink>" + run(" three") + NOTE + run(" four")
     )
     data = package(RICH + mixed)
-    found = body(translated(document(data), shuffled(seed)))
-    assert leaves(found) == leaves(body(data))
-    kinds = [e.get(f"{{{W}}}fldCharType") for e in found.iter(f"{{{W}}}fldChar")]
+    output = body(translated(document(data), shuffled(seed)))
+    assert leaves(output) == leaves(body(data))
+    kinds = [e.get(f"{{{W}}}fldCharType") for e in output.iter(f"{{{W}}}fldChar")]
     assert nests(kinds)
     # A link whose words are apart is repeated.
-    fields = [Counter(e.text for e in each.iter(f"{{{W}}}instrText")) for each in (found, body(data))]
+    fields = [Counter(e.text for e in each.iter(f"{{{W}}}instrText")) for each in (output, body(data))]
     assert fields[0].keys() == fields[1].keys() and all(fields[0][text] >= fields[1][text] for text in fields[1])
 
 

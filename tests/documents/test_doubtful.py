@@ -66,16 +66,16 @@ def test_targets_of_xliff_need_review_if_they_are_doubtful() -> None:
     units = "".join(
         f'<trans-unit id="{i}"><source>{text}</source></trans-unit>' for i, text in enumerate((SURE, UNSURE))
     )
-    result = translated(file(XLIFF.format("1.2", "1.2", units), "xlf"))
-    assert f'<target state="translated">{SURE.upper()}' in result
-    assert f'<target state="needs-review-translation">{UNSURE.upper()}' in result
+    output = translated(file(XLIFF.format("1.2", "1.2", units), "xlf"))
+    assert f'<target state="translated">{SURE.upper()}' in output
+    assert f'<target state="needs-review-translation">{UNSURE.upper()}' in output
     assert 'state="translated"' not in translated(file(XLIFF.format("1.2", "1.2", units), "xlf", 0))
     units = "".join(
         f'<unit id="u{i}"><segment><source>{text}</source></segment></unit>' for i, text in enumerate((SURE, UNSURE))
     )
-    result = translated(file(XLIFF.format("2.0", "2.0", units), "xlf"))
-    assert f'<segment state="translated"><source>{SURE}' in result
-    assert f'<segment state="translated" subState="nmt:doubtful"><source>{UNSURE}' in result
+    output = translated(file(XLIFF.format("2.0", "2.0", units), "xlf"))
+    assert f'<segment state="translated"><source>{SURE}' in output
+    assert f'<segment state="translated" subState="nmt:doubtful"><source>{UNSURE}' in output
 
 
 def test_docx_has_a_background_behind_doubtful_text() -> None:
