@@ -422,7 +422,7 @@ def test_entries_keep_their_form_and_writing_is_repeatable() -> None:
     read = document(data)
     assert translated(read) == translated(read) == translated(document(data))
     infos = [ZipFile(BytesIO(archive)).infolist() for archive in (data, translated(read))]
-    old, new = [[(i.filename, i.date_time, i.compress_type) for i in entries] for entries in infos]
+    old, new = [[(i.filename, i.date_time, i.compress_type) for i in archive] for archive in infos]
     assert new == old
 
 

@@ -525,7 +525,7 @@ async def test_short_requests_and_documents_take_turns(models: list[Path]) -> No
     ]
     await settled()
     assert workers.scheduler.waiting + sum(map(len, workers.batches)) == 80
-    assert {workers.state(document_id) for document_id in document_ids} == {"translating"}
+    assert {workers.state(n) for n in document_ids} == {"translating"}
     with pytest.raises(OverloadedError, match="the document is not translated yet; try again later"):
         workers.documents.take(document_ids[0])
     with pytest.raises(OverloadedError, match="8 documents are being translated; try again later"):

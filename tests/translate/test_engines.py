@@ -188,7 +188,7 @@ def test_the_service_translates_with_it(model: Path) -> None:
     lines = some_sentences(20, seed=6)
     with serving(model, *CT2) as server:
         answer = server.translate(lines, max_length_offset=20, pieces=False)
-        expected = [n_best[0]["text"] for n_best in hypotheses(model, lines, *CT2)]
+        expected = [alternatives[0]["text"] for alternatives in hypotheses(model, lines, *CT2)]
         assert [translation["text"] for translation in answer["translations"]] == expected
         (scored,) = server.post("/score", {"pairs": [{"source": "some words", "target": "a few"}]}).json["scores"]
         rescored = run("rescore", model, *PYTORCH, stdin=b"some words\ta few").stdout
