@@ -55,9 +55,9 @@ def test_a_checkpoint_is_read_as_it_was_written(path: Path) -> None:
     tensors = load_file(path)  # the library can read it, too
     assert tensors.pop("text.source_model").numpy().tobytes() == written.codec.source.to_bytes()
     model = build_model(read, path)
-    for found in (tensors, model.state_dict()):
-        assert found.keys() == written.weights.keys()
-        assert all(torch.equal(tensor, written.weights[name]) for name, tensor in found.items())
+    for weights in (tensors, model.state_dict()):
+        assert weights.keys() == written.weights.keys()
+        assert all(torch.equal(tensor, written.weights[name]) for name, tensor in weights.items())
     assert not model.training
     assert all(parameter.requires_grad and parameter.is_leaf for parameter in model.parameters())
     assert all(tensor.device.type == "cpu" for tensor in [*model.parameters(), *model.buffers()])
@@ -209,8 +209,8 @@ def test_training_resumes_from_an_intact_state(folder: RunFolder, capsys: pytest
     assert RunFolder(folder.path / "new").newest_state() is None
     newest = folder.path / NEWEST
     newest.write_bytes(newest.read_bytes()[:-1000])
-    intact, found = folder.newest_state()
-    assert (intact.name, found.training["counters"]["update"]) == ("state-00000001.safetensors", 1)
+    intact, checkpoint = folder.newest_state()
+    assert (intact.name, checkpoint.training["counters"]["update"]) == ("state-00000001.safetensors", 1)
     assert f"{NEWEST} is not a checkpoint of nmt, or it is damaged" in capsys.readouterr().err
     intact.write_bytes(b"")
     with pytest.raises(NmtError, match=r"no training state in .* is intact; remove state-00000001\.safetensors there"):

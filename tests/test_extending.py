@@ -37,9 +37,9 @@ def test_an_architecture_and_a_loss_of_a_user_are_trained_and_recorded(trained: 
     command = "train", trained / "data", f"--save-dir={trained}/mine", "--minutes=0.2"
     forks.run(*command, *options)
     forks.run(*command, "--max-updates=2")  # resumes with these options
-    found = json.loads(run("info", trained / "mine" / "best.safetensors", "--json").stdout)
-    assert (found["model"]["d_ff"], found["model"]["activation"]) == (512, "gelu")
-    assert found["provenance"]["options"]["criterion"] == "focal"
+    facts = json.loads(run("info", trained / "mine" / "best.safetensors", "--json").stdout)
+    assert (facts["model"]["d_ff"], facts["model"]["activation"]) == (512, "gelu")
+    assert facts["provenance"]["options"]["criterion"] == "focal"
 
 
 def test_a_loss_gets_all_logits_and_labels_without_padding(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,11 +52,11 @@ def test_a_loss_gets_all_logits_and_labels_without_padding(trained: Path, monkey
     model = Transformer(config, len(data.codec.source), len(data.codec.target), shared=True).double()
     batch = make_micro_batch(data.split("valid"), [range(5), range(5, 9)])  # type: ignore[list-item]
     assert (batch.labels_M == PAD).any()
-    found = []
+    values = []
     for criterion in (None, lambda logits, labels: F.cross_entropy(logits.double(), labels, reduction="sum")):
         loss, nll = TrainingLoss(model, 0.0, criterion=criterion)(batch)
-        found.append([loss, nll, *torch.autograd.grad(loss, list(model.parameters()))])
-    for ours, theirs in zip(*found, strict=True):
+        values.append([loss, nll, *torch.autograd.grad(loss, list(model.parameters()))])
+    for ours, theirs in zip(*values, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
@@ -68,9 +68,9 @@ def test_a_scorer_of_a_user_changes_what_search_finds(trained: Path, module: Pat
     text = b"\n".join(lines) + b"\n"
     repeats = []
     for more in ([], [f"--user-module={module}", "--scorer=no-repeats", "--workers=2"]):
-        found = map(json.loads, forks.run(*command, *more, stdin=text).output.splitlines())
-        pieces = [hypothesis["pieces"] for line in found for hypothesis in line["hypotheses"]]
-        repeats.append(sum(len(of_one) - len(set(of_one)) for of_one in pieces))
+        outputs = map(json.loads, forks.run(*command, *more, stdin=text).output.splitlines())
+        pieces = [hypothesis["pieces"] for line in outputs for hypothesis in line["hypotheses"]]
+        repeats.append(sum(len(sentence) - len(set(sentence)) for sentence in pieces))
     assert repeats[1] < repeats[0]
 
 

@@ -35,7 +35,7 @@ def test_an_output_replaces_the_earlier_file_only_when_it_is_complete(tmp_path: 
         assert path.read_text() == "before"
     assert path.read_text() == "after ä"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [found.name for found in tmp_path.iterdir()] == ["out"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_file_is_on_disk_before_it_has_its_name_and_the_name_is_too(

@@ -129,18 +129,22 @@ def test_to_be_agrees_with_its_subject(subject: str, tense: str, quality: str, i
 def test_a_pronoun_has_the_gender_of_the_german_noun(owner: str, bought: str, pronouns: set[tuple[str, str]]) -> None:
     rng, said = Random(2), clause(owner, "kaufen", "past", bought)
     subjects = {grammar.linked_subject(rng, said) for _ in range(300)}
-    linked = {(found.english, found.german[0]) for found in subjects if found.english_object or found.english == "it"}
+    linked = {
+        (subject.english, subject.german[0])
+        for subject in subjects
+        if subject.english_object or subject.english == "it"
+    }
     assert pronouns | {("it", "es")} <= linked
 
 
 def test_a_relative_pronoun_agrees_with_its_noun() -> None:
     rng = Random(6)
-    found = set()
+    pronouns = set()
     for _ in range(3000):
         subject = grammar.some_subject(rng)
         if relative := re.fullmatch(r"[^,]+, (\w+) [^,]+,", links.plain(subject.german[0])):
-            found.add((subject.gender, relative[1]))
-    assert found == {("m", "der"), ("m", "den"), ("f", "die"), ("n", "das"), ("p", "die")}
+            pronouns.add((subject.gender, relative[1]))
+    assert pronouns == {("m", "der"), ("m", "den"), ("f", "die"), ("n", "das"), ("p", "die")}
 
 
 FINITE_VERBS = {form for forms in grammar.FINITE.values() for form in forms} | {
@@ -157,23 +161,23 @@ def sentences() -> list[tuple[str, str]]:
 
 
 def test_the_finite_verb_ends_subordinate_clauses(sentences: list[tuple[str, str]]) -> None:
-    found = 0
+    clause_count = 0
     for _, target in sentences:
         clauses = re.findall(r"(?i)\b(?:weil|obwohl|wenn|während|als|bevor|dass|ob) ([^,.?]+)", target)
         clauses += re.findall(r", (?:der|die|das|den) ([^,.?]+),", target)
         for words in clauses:
             assert words.split()[-1] in FINITE_VERBS, target
-        found += len(clauses)
-    assert found > 1000
+        clause_count += len(clauses)
+    assert clause_count > 1000
 
 
 @pytest.mark.parametrize("size", [3000, pytest.param(20_000, marks=pytest.mark.nightly)])
 def test_no_english_sentence_has_two_translations(sentences: list[tuple[str, str]], size: int) -> None:
     rng = Random(3)
     more = (grammar.sentence(rng) for _ in range(size - len(sentences)))
-    found: dict[str, str] = {}
+    translations: dict[str, str] = {}
     for source, target in chain(sentences, more):
-        assert found.setdefault(source, target) == target
+        assert translations.setdefault(source, target) == target
 
 
 def test_sentences_are_well_formed(sentences: list[tuple[str, str]]) -> None:

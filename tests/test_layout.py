@@ -40,7 +40,7 @@ LEVELS = [
     ["nmt.api", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]
-LEVEL_OF = {unit: number for number, level in enumerate(LEVELS) for unit in level}
+LEVEL_OF = {unit: index for index, level in enumerate(LEVELS) for unit in level}
 # These modules use neither a model nor the disk, not even through modules that they import.
 PURE = ["nmt.data.batching", "nmt.training.learning_rate", "nmt.training.optimizer", "nmt.parsing.evalb"]
 PURE += [module for module in FILES if module.startswith("nmt.search.")]
@@ -77,11 +77,11 @@ def unit_of(module: str) -> str:
 
 def reachable(module: str) -> set[str]:
     """Returns the module and all modules that it imports directly or indirectly."""
-    found, new = set[str](), {module}
+    modules, new = set[str](), {module}
     while new:
-        found |= new
-        new = {name for importer in new for name in own_imports(importer)} - found
-    return found
+        modules |= new
+        new = {name for importer in new for name in own_imports(importer)} - modules
+    return modules
 
 
 MODULES = [module for module, path in FILES.items() if path.name != "__init__.py"]
@@ -124,8 +124,8 @@ def test_the_legend_has_all_shape_letters() -> None:
     letters = {letter.strip() for cell in cells for letter in cell.split(",")}
     suffix = re.compile(r"\b[a-z][a-z0-9_]*_([A-Z1]+)\b")
     for module, path in FILES.items():
-        for found in suffix.finditer(path.read_text(encoding="utf-8")):
-            assert set(found[1]) <= letters, f"{module} has {found[0]}; docs/architecture.md lists the letters"
+        for match in suffix.finditer(path.read_text(encoding="utf-8")):
+            assert set(match[1]) <= letters, f"{module} has {match[0]}; docs/architecture.md lists the letters"
 
 
 def test_the_ways_through_the_code_name_functions_that_exist() -> None:
@@ -135,7 +135,7 @@ def test_the_ways_through_the_code_name_functions_that_exist() -> None:
     for file, function in steps:
         node: Any = parsed(f"nmt.{file.removesuffix('.py').replace('/', '.')}")
         for name in function.split("."):
-            node = next((found for found in node.body if getattr(found, "name", None) == name), None)
+            node = next((definition for definition in node.body if getattr(definition, "name", None) == name), None)
             assert node, f"{file} has no {function}"
 
 
@@ -186,8 +186,8 @@ def test_tests_do_not_wait_for_clocks() -> None:
     """A test of the gate gives the same result on a busy machine."""
     texts = {path.name: path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("*.py")}
     nightly = re.compile(r"^pytestmark = .*pytest\.mark\.nightly", re.MULTILINE)
-    found = {name: list(clocks(ast.parse(text))) for name, text in texts.items() if not nightly.search(text)}
-    assert not {name: lines for name, lines in found.items() if lines}
+    clock_lines = {name: list(clocks(ast.parse(text))) for name, text in texts.items() if not nightly.search(text)}
+    assert not {name: lines for name, lines in clock_lines.items() if lines}
 
 
 def built_wheel(folder: Path) -> Path:
@@ -258,5 +258,5 @@ def test_the_wheel_alone_has_all_that_commands_need(trained: Path, tmp_path: Pat
         python = [env / "bin" / "python", "-I", "-m", "nmt"]
         done = subprocess.run([*python, *command], cwd=tmp_path, check=True, capture_output=True, text=True)
         assert done.stdout.startswith(said)
-    found = subprocess.run([*python[:2], "-c", "import nmt; print(nmt.__file__)"], capture_output=True, text=True)
-    assert Path(found.stdout).is_relative_to(packages)
+    process = subprocess.run([*python[:2], "-c", "import nmt; print(nmt.__file__)"], capture_output=True, text=True)
+    assert Path(process.stdout).is_relative_to(packages)

@@ -39,7 +39,7 @@ import table3  # isort: skip
 
 def sgm(lines: bytes) -> bytes:
     segments = enumerate(lines.decode().splitlines(), start=1)
-    inside = "".join(f'<seg id="{number}"> {line} </seg>\n' for number, line in segments)
+    inside = "".join(f'<seg id="{index}"> {line} </seg>\n' for index, line in segments)
     return f'<srcset setid="x" srclang="any">\n<doc docid="y">\n<p>\n{inside}</p>\n</doc>\n</srcset>\n'.encode()
 
 
@@ -503,12 +503,12 @@ def test_laws_become_a_corpus(quicker: Recipe, tmp_path: Path, monkeypatch: pyte
         names[int(hashlib.sha256(name.encode()).hexdigest(), 16) % 100] = name
     folders = {"en": tmp_path / "laws" / "eng" / "regulations", "fr": tmp_path / "laws" / "fra" / "reglements"}
     long = "<Text>Nobody may {} fish without a <Emphasis>licence</Emphasis> of the {} minister.</Text>"
-    for number in (0, 1, 7):
-        sections = [long.format(number, "first"), "<Subsection><Label>(2)</Label><Text>Only here.</Text></Subsection>"]
+    for bucket in (0, 1, 7):
+        sections = [long.format(bucket, "first"), "<Subsection><Label>(2)</Label><Text>Only here.</Text></Subsection>"]
         for lang, folder in folders.items():
             folder.mkdir(parents=True, exist_ok=True)
-            name = names[number] if lang == "en" else names[number].replace("SOR-", "DORS-")
-            text = law(lang, ("fish", "poisson"), *(sections if lang == "en" else [long.format(number, "premier")]))
+            name = names[bucket] if lang == "en" else names[bucket].replace("SOR-", "DORS-")
+            text = law(lang, ("fish", "poisson"), *(sections if lang == "en" else [long.format(bucket, "premier")]))
             (folder / name).write_text(text, encoding="utf-8")
     settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     git = ["git", "-C", str(tmp_path / "laws"), *settings]
@@ -535,9 +535,9 @@ def test_laws_become_a_corpus(quicker: Recipe, tmp_path: Path, monkeypatch: pyte
 def test_other_programs_translate_with_exported_models(tmp_path: Path) -> None:
     done = run_with(BIN, "verify_exports.sh", RUN=tmp_path / "run")
     programs = ["argos", "optimum (split)", "optimum (merged)", "transformers.js"]
-    found = [line for line in done.stdout.splitlines() if "equal" in line]
-    assert found[:4] == [f"{program}: all 200 lines are equal" for program in programs]
-    assert found[4].startswith("page: ")
+    lines = [line for line in done.stdout.splitlines() if "equal" in line]
+    assert lines[:4] == [f"{program}: all 200 lines are equal" for program in programs]
+    assert lines[4].startswith("page: ")
 
 
 def test_fine_tuning_of_a_model_of_transformers(recipe: Recipe, tmp_path: Path) -> None:
@@ -572,8 +572,8 @@ def test_quickstart_and_alignments(quicker: Recipe, tmp_path: Path) -> None:
     assert re.search(r"in total  [\d.]+ (seconds|minutes) without validation, [\d.]+ epochs, ", done.stderr)
     assert "error: the model is not good: it has 0 BLEU on the test set, and at least 90 are expected" in done.stderr
     for arguments in ([], ["--guided"]):
-        found = quicker("alignments.sh", *arguments, RUN=run)
-        assert [line.split()[0] for line in found.stdout.splitlines()] == ["AER", "AER"]
+        process = quicker("alignments.sh", *arguments, RUN=run)
+        assert [line.split()[0] for line in process.stdout.splitlines()] == ["AER", "AER"]
 
 
 @pytest.mark.nightly
@@ -650,9 +650,9 @@ def test_recipes_that_measure_or_kill_reach_their_programs(
     shutil.copytree(trained / "data", run / "data")
     settings = {"RUN": run, "DATA": run / "data", "MODEL": model, "TEXT": trained / "test.en", "TEXT_LINES": "25"}
     done = quicker(f"measure/{script}", *arguments, **settings)
-    found = [line for line in done.stderr.splitlines() if line.startswith("== python recipes/measure/")]
+    calls = [line for line in done.stderr.splitlines() if line.startswith("== python recipes/measure/")]
     expected = [f"== python recipes/measure/{start.format(run=run, model=model)}" for start in starts]
-    assert found == expected
+    assert calls == expected
     if script == "translate_cluster.sh":
         assert (run / "input").read_text().count("\n") == 25
 

@@ -22,10 +22,10 @@ def test_every_hostile_case_ends_well(tmp_path: Path) -> None:
     command = ["bash", Path(__file__).parents[2] / "recipes" / "measure" / "hostile.sh", "--cases", "60", "--jobs", "1"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
-    assert found.keys() > KINDS
-    assert int(found["all"][0]) >= 60
-    assert found["all"][-1] == "0"  # else
+    counts = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    assert counts.keys() > KINDS
+    assert int(counts["all"][0]) >= 60
+    assert counts["all"][-1] == "0"  # else
 
 
 @pytest.mark.parametrize("verdict, ended", [

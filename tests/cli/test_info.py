@@ -32,14 +32,14 @@ def info(path: Path, *options: str) -> dict[str, Any]:
 
 def test_a_checkpoint_a_state_and_an_average_are_described(trained: Path, tmp_path: Path) -> None:
     best, state = trained / "run" / "best.safetensors", trained / "run" / "state-00000040.safetensors"
-    found, checkpoint = info(best, "--verify"), load_checkpoint(best)
-    assert (found["kind"], found["verified"], found["bytes"]) == ("checkpoint", True, best.stat().st_size)
-    assert found["model"] == checkpoint.model_config.to_dict()
-    assert found["parameters"] == sum(tensor.numel() for tensor in checkpoint.weights.values())
-    assert found["vocabulary"] == {"source": 330, "target": 330}
-    assert found["provenance"] == checkpoint.provenance
-    valid = next(r for r in records(trained / "run", "valid") if r["update"] == found["validation"]["update"])
-    assert found["validation"]["nll"] == valid["nll"]
+    facts, checkpoint = info(best, "--verify"), load_checkpoint(best)
+    assert (facts["kind"], facts["verified"], facts["bytes"]) == ("checkpoint", True, best.stat().st_size)
+    assert facts["model"] == checkpoint.model_config.to_dict()
+    assert facts["parameters"] == sum(tensor.numel() for tensor in checkpoint.weights.values())
+    assert facts["vocabulary"] == {"source": 330, "target": 330}
+    assert facts["provenance"] == checkpoint.provenance
+    valid = next(r for r in records(trained / "run", "valid") if r["update"] == facts["validation"]["update"])
+    assert facts["validation"]["nll"] == valid["nll"]
     assert info(state)["kind"] == "training state"
     average = tmp_path / "average.safetensors"
     run("average-checkpoints", trained / "run", "--last=2", "--output", average)
@@ -50,14 +50,14 @@ def test_a_checkpoint_a_state_and_an_average_are_described(trained: Path, tmp_pa
 
 
 def test_a_file_with_what_has_learned_has_the_vocabulary_of_its_base(tmp_path: Path) -> None:
-    one, two = small_checkpoint(1), small_checkpoint(1, codec=separate_codec())
-    for number, checkpoint in enumerate((one, two)):
+    shared, separate = small_checkpoint(1), small_checkpoint(1, codec=separate_codec())
+    for index, checkpoint in enumerate((shared, separate)):
         weights = {"encoder.0.feed_forward.inner.up": torch.zeros(8, 3)}
         provenance = {"learned_from": {"path": "/a/base.safetensors", "sha256": "0" * 64, "lora": 3}}
         snapshot = replace(checkpoint, weights=weights, provenance=provenance)
         (tmp_path / "run").mkdir(exist_ok=True)
         (tmp_path / "run" / "metrics.jsonl").touch()
-        path = saved(snapshot, tmp_path / "run" / f"snapshot-{number}.safetensors")
+        path = saved(snapshot, tmp_path / "run" / f"snapshot-{index}.safetensors")
         sizes = [len(checkpoint.codec.source), len(checkpoint.codec.target)]
         for described in (path, tmp_path / "run"):
             assert list(info(described)["vocabulary"].values()) == sizes
@@ -104,10 +104,10 @@ def test_a_checkpoint_that_the_running_training_removes_is_not_verified(
 def test_an_exported_model_is_described(tmp_path: Path, form: str) -> None:
     checkpoint = saved(small_checkpoint(1), tmp_path / "small.safetensors")
     run("export", form, checkpoint, f"--output={tmp_path}/model")
-    found = info(tmp_path / "model")
-    assert found["kind"].casefold() == f"exported model ({form})".replace("huggingface", "hugging face")
-    assert found["bytes"] == sum(file.stat().st_size for file in (tmp_path / "model").rglob("*") if file.is_file())
-    assert found["text"] == load_checkpoint(checkpoint).codec.config.to_dict() | {
+    facts = info(tmp_path / "model")
+    assert facts["kind"].casefold() == f"exported model ({form})".replace("huggingface", "hugging face")
+    assert facts["bytes"] == sum(file.stat().st_size for file in (tmp_path / "model").rglob("*") if file.is_file())
+    assert facts["text"] == load_checkpoint(checkpoint).codec.config.to_dict() | {
         name: [] for name in ("tags", "languages", "language_pieces", "directions", "term_pieces", "endings")
     }
     assert "leave out --verify" in failed("info", tmp_path / "model", "--verify")

@@ -106,7 +106,7 @@ def test_a_value_that_another_one_replaces_is_named() -> None:
 
 def test_the_message_about_a_very_long_command_line_is_short() -> None:
     assert len(refused("generate", "m", "--workers", LONG)) < 200
-    assert len(refused("architectures", *(f"file-{number}" for number in range(5000)))) < 1000
+    assert len(refused("architectures", *(f"file-{index}" for index in range(5000)))) < 1000
 
 
 def test_help_wraps_its_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,11 +242,11 @@ def test_help_and_errors_can_be_printed_on_ascii_terminals() -> None:
     assert done.stderr.decode("ascii").splitlines()[-1].startswith("error: ")
 
 
-def close(*numbers: int) -> None:
+def close(*descriptors: int) -> None:
     """Closes standard streams, as the interpreter finds them if a shell has closed them."""
-    for number in numbers:
-        os.close(number)
-        name = ("stdin", "stdout", "stderr")[number]
+    for descriptor in descriptors:
+        os.close(descriptor)
+        name = ("stdin", "stdout", "stderr")[descriptor]
         setattr(sys, name, None)
         setattr(sys, f"__{name}__", None)
 

@@ -39,9 +39,9 @@ def paragraph(content: str, properties: str = "") -> str:
     return f"<w:p>{f'<w:pPr>{properties}</w:pPr>' if properties else ''}{content}</w:p>"
 
 
-def field(code: str, result: str) -> str:
+def field(code: str, content: str) -> str:
     ends = [f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end")]
-    return f"{ends[0]}<w:r><w:instrText>{code}</w:instrText></w:r>{ends[1]}{result}{ends[2]}"
+    return f"{ends[0]}<w:r><w:instrText>{code}</w:instrText></w:r>{ends[1]}{content}{ends[2]}"
 
 
 def part(name: str, content: str, namespace: str = W) -> bytes:
@@ -89,7 +89,7 @@ def document(data: bytes, source: str = "en", target: str = "de") -> Document:
     return read_document(data, "docx", ReadOptions("x.docx", source, target))
 
 
-def of_body(content: str) -> Document:
+def document_of(content: str) -> Document:
     return document(package(content))
 
 
@@ -123,13 +123,13 @@ def look(element: Any, around: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 def spoken(element: Any) -> str:
     """Returns the text, with tabs and breaks."""
     marks = {"tab": "\t", "br": "\n", "p": "¶"}
-    found = (c.text or "" if name_of(c) == "t" else marks.get(name_of(c), "") for c in element.iter())
-    return "".join(found).strip("¶")
+    pieces = (c.text or "" if name_of(c) == "t" else marks.get(name_of(c), "") for c in element.iter())
+    return "".join(pieces).strip("¶")
 
 
-def result(content: str, translation: Any = None) -> str:
+def output_text(content: str, translation: Any = None) -> str:
     """Returns the text of a translated body."""
-    read = of_body(content)
+    read = document_of(content)
     return spoken(body(translated(read, translation) if translation else translated(read)))
 
 
@@ -156,7 +156,7 @@ RICH = "".join([
 
 
 def test_passages_and_their_elements() -> None:
-    assert texts(of_body(RICH)) == [
+    assert texts(document_of(RICH)) == [
         "The title",
         "The <g0>big dog</g0> sees <g1>a <g2>cat</g2></g1>",
         'See page <x0 translate="no">12</x0> or <g1>this site</g1>',
@@ -178,12 +178,12 @@ def test_a_document_whose_translation_is_its_text_looks_the_same() -> None:
 
 def test_a_translation_changes_only_the_text() -> None:
     data = package(RICH)
-    found = list(look(body(translated(document(data)))))
+    characters = list(look(body(translated(document(data)))))
     expected = list(look(body(data)))
-    assert [around for around, _ in found] == [around for around, _ in expected]
-    assert "".join(c for _, c in found).startswith("THE TITLETHE BIG DOG SEES A CAT")
+    assert [around for around, _ in characters] == [around for around, _ in expected]
+    assert "".join(c for _, c in characters).startswith("THE TITLETHE BIG DOG SEES A CAT")
     kept = ["12", "int", "May", "print(x)", "Old", " PAGEREF x "]
-    assert all(text in "".join(c for _, c in found) for text in kept)
+    assert all(text in "".join(c for _, c in characters) for text in kept)
     assert b'<w:t xml:space="preserve">THE </w:t>' in unzipped(translated(document(data)))["word/document.xml"]
 
 
@@ -204,7 +204,7 @@ def test_a_translation_changes_only_the_text() -> None:
     (run("a ") + f'<w:moveFrom>{run("b")}</w:moveFrom><w:moveTo>{run("c")}</w:moveTo>', "a <x0/><g1>c</g1>"),
 ])  # fmt: skip
 def test_what_a_passage_contains(content: str, expected: str) -> None:
-    assert texts(of_body(paragraph(content))) == [expected]
+    assert texts(document_of(paragraph(content))) == [expected]
 
 
 @pytest.mark.parametrize("content", [
@@ -242,8 +242,8 @@ ENTRY = f"{LINK}{run('The dog')}<w:r><w:tab/></w:r>{field(' PAGEREF a ', run('5'
     (paragraph(TOC + ENTRY) + paragraph(ENTRY) + paragraph(END), ["The dog"] * 2, "THE DOG\t5¶THE DOG\t5"),
 ])  # fmt: skip
 def test_a_paragraph_may_have_several_texts(content: str, passages: list[str], translation: str) -> None:
-    assert texts(of_body(content)) == passages
-    assert result(content) == translation
+    assert texts(document_of(content)) == passages
+    assert output_text(content) == translation
 
 
 @pytest.mark.parametrize("content, passages, translation", [
@@ -257,8 +257,8 @@ def test_a_paragraph_may_have_several_texts(content: str, passages: list[str], t
     (run("a {b") + "<w:r><w:tab/></w:r>" + run("c} d"), ["a {b", "c} d"], "A {B\tC} D"),
 ])  # fmt: skip
 def test_a_protected_word_over_several_runs_is_one_word(content: str, passages: list[str], translation: str) -> None:
-    assert texts(of_body(paragraph(content))) == passages
-    assert result(paragraph(content)) == translation
+    assert texts(document_of(paragraph(content))) == passages
+    assert output_text(paragraph(content)) == translation
     data = package(paragraph(content))
     if "bookmark" not in content:
         assert list(look(body(copied(document(data))))) == list(look(body(data)))
@@ -272,10 +272,10 @@ def test_xml_comments_and_instructions_stay(remark: str) -> None:
     inner = run("A dog ") + remark + f"<w:r>{remark}<w:rPr><w:b/></w:rPr><w:t>ru{remark}ns</w:t>{remark}</w:r>" + LINK
     inner += f"{remark}{run('home')}</w:hyperlink>" + field(f" PAGE{remark}", run("5")) + remark
     content = f"{remark}<w:p>{remark}{inner}</w:p>{remark}"
-    shown = body(translated(of_body(content))).iter(f"{{{W}}}t")
+    shown = body(translated(document_of(content))).iter(f"{{{W}}}t")
     assert "".join(text.text for text in shown) == "A DOG RUNSHOME5"
-    found = etree.tostring(body(copied(of_body(content)))).decode()
-    assert found.count(remark) == content.count(remark) - 1  # one was within a text
+    xml = etree.tostring(body(copied(document_of(content)))).decode()
+    assert xml.count(remark) == content.count(remark) - 1  # one was within a text
     properties = f"{remark}<c xmlns:dc='http://purl.org/dc/elements/1.1/'><dc:title>My {remark}title</dc:title></c>"
     parts = {"docProps/core.xml": (CORE, properties.encode())}
     assert texts(document(package(parts=parts))) == ["A dog runs.", "My title"]
@@ -294,30 +294,30 @@ def test_default_content_types_and_capitals_in_names() -> None:
 def test_elements_follow_their_words_and_ranges_keep_their_order() -> None:
     start, end = '<w:bookmarkStart w:id="1" w:name="n"/>', '<w:bookmarkEnd w:id="1"/>'
     content = paragraph(run("One ") + start + run("two three") + end + run(" four ") + run("five", BOLD))
-    read = of_body(content)
-    found = body(translated(read, backwards))
-    assert spoken(found) == "five four three two One"
-    bold = [spoken(r) for r in found.iter(f"{{{W}}}r") if r.find(f"{{{W}}}rPr") is not None]
+    read = document_of(content)
+    output = body(translated(read, backwards))
+    assert spoken(output) == "five four three two One"
+    bold = [spoken(r) for r in output.iter(f"{{{W}}}r") if r.find(f"{{{W}}}rPr") is not None]
     assert bold == ["five"]
-    assert [name_of(e) for e in found.iter() if "bookmark" in name_of(e)] == ["bookmarkStart", "bookmarkEnd"]
+    assert [name_of(e) for e in output.iter() if "bookmark" in name_of(e)] == ["bookmarkStart", "bookmarkEnd"]
 
 
 def test_a_field_over_several_paragraphs_keeps_its_order() -> None:
     content = paragraph(run("one ") + BEGIN + run("two ") + SEPARATE + run("three")) + paragraph(run("four") + END)
-    found = body(translated(of_body(content), backwards))
-    assert [e.get(f"{{{W}}}fldCharType") for e in found.iter(f"{{{W}}}fldChar")] == ["begin", "separate", "end"]
+    output = body(translated(document_of(content), backwards))
+    assert [e.get(f"{{{W}}}fldCharType") for e in output.iter(f"{{{W}}}fldChar")] == ["begin", "separate", "end"]
 
 
 def test_what_is_at_the_edge_of_a_paragraph_stays_there() -> None:
     mark = '<w:bookmarkStart w:id="1" w:name="n"/>'
-    found = body(translated(of_body(paragraph(mark + run("one two") + NOTE)), backwards))
-    assert [name_of(e) for e in found[0]] == ["bookmarkStart", "r", "r"]
-    assert found[0][-1][0].tag == f"{{{W}}}footnoteReference"
+    output = body(translated(document_of(paragraph(mark + run("one two") + NOTE)), backwards))
+    assert [name_of(e) for e in output[0]] == ["bookmarkStart", "r", "r"]
+    assert output[0][-1][0].tag == f"{{{W}}}footnoteReference"
 
 
 def test_a_drop_cap_is_read_with_its_word() -> None:
     frame = '<w:framePr w:dropCap="drop" w:lines="3" w:wrap="around" w:vAnchor="text" w:hAnchor="text"/>'
-    document = of_body(paragraph(run("O", BOLD), frame) + paragraph(run("nce it rained.")))
+    document = document_of(paragraph(run("O", BOLD), frame) + paragraph(run("nce it rained.")))
     assert texts(document) == ["Once it rained."]
     first, second = body(document.write([in_text("Einst regnete es.")]))
     assert (spoken(first), spoken(second)) == ("E", "inst regnete es.")
@@ -325,7 +325,8 @@ def test_a_drop_cap_is_read_with_its_word() -> None:
 
 def test_characters_that_xml_does_not_allow_are_left_out() -> None:
     assert (
-        spoken(body(of_body(paragraph(run("dog"))).write([in_text("H\0un\x1b\uffffd\U0001f436")]))) == "Hund\U0001f436"
+        spoken(body(document_of(paragraph(run("dog"))).write([in_text("H\0un\x1b\uffffd\U0001f436")])))
+        == "Hund\U0001f436"
     )
 
 
@@ -339,23 +340,23 @@ BOX = (
 
 def test_text_boxes_have_a_choice_and_a_fallback() -> None:
     content = paragraph(run("Look ") + BOX + run("here"))
-    assert texts(of_body(content)) == ["Look <x0/>here", "Dogs", "A dog", "In the box", "In the box"]
-    found = translated(of_body(content))
-    assert spoken(body(found)) == "LOOK ¶IN THE BOX¶IN THE BOXHERE"
-    attributes = body(found).find(".//{*}docPr").attrib
+    assert texts(document_of(content)) == ["Look <x0/>here", "Dogs", "A dog", "In the box", "In the box"]
+    data = translated(document_of(content))
+    assert spoken(body(data)) == "LOOK ¶IN THE BOX¶IN THE BOXHERE"
+    attributes = body(data).find(".//{*}docPr").attrib
     assert (attributes["descr"], attributes["title"], attributes["name"]) == ("A DOG", "DOGS", "N")
-    assert list(look(body(copied(of_body(content))))) == list(look(body(package(content))))
+    assert list(look(body(copied(document_of(content))))) == list(look(body(package(content))))
 
 
 def test_placeholders_in_alternative_texts_stay() -> None:
     drawing = '<w:r><w:drawing><wp:docPr descr="A dog of {name} &amp; co.&#10;See https://x.org/a"/></w:drawing></w:r>'
-    attributes = body(translated(of_body(paragraph(drawing)))).find(".//{*}docPr").attrib
+    attributes = body(translated(document_of(paragraph(drawing)))).find(".//{*}docPr").attrib
     assert attributes["descr"] == "A DOG OF {name} & CO.\nSEE https://x.org/a"
     drawing = '<w:r><w:drawing><wp:docPr descr="A dog&#10;&#10;Made by a program"/></w:drawing></w:r>'
-    attributes = body(translated(of_body(paragraph(drawing)))).find(".//{*}docPr").attrib
+    attributes = body(translated(document_of(paragraph(drawing)))).find(".//{*}docPr").attrib
     assert attributes["descr"] == "A DOG\n\nMADE BY A PROGRAM"
     shape = '<w:r><w:pict><v:shape alt="A dog"><v:imagedata/></v:shape></w:pict></w:r>'
-    assert body(translated(of_body(paragraph(shape)))).find(".//{*}shape").get("alt") == "A DOG"
+    assert body(translated(document_of(paragraph(shape)))).find(".//{*}shape").get("alt") == "A DOG"
 
 
 @pytest.mark.parametrize("path, name, is_kept", [
@@ -365,7 +366,7 @@ def test_placeholders_in_alternative_texts_stay() -> None:
 def test_controls_do_not_get_the_source_text_back(path: str, name: str, is_kept: bool) -> None:
     binding = f'<w:dataBinding w:xpath="{path}" w:storeItemID="{{1}}"/>'
     control = f"<w:sdt><w:sdtPr>{binding}<w:{name}/></w:sdtPr><w:sdtContent>{run('A dog')}</w:sdtContent></w:sdt>"
-    output = body(translated(of_body(paragraph(control))))
+    output = body(translated(document_of(paragraph(control))))
     assert (output.find(".//{*}dataBinding") is not None) == is_kept
     assert spoken(output) == ("A dog" if name == "dropDownList" else "A DOG")
 
@@ -381,7 +382,7 @@ def test_the_text_of_a_watermark_is_translated() -> None:
     shape = (
         '<w:r><w:pict><v:shape><v:textpath style="font-size:1pt" string="Draft of {name}"/></v:shape></w:pict></w:r>'
     )
-    watermark = body(translated(of_body(paragraph(shape)))).find(".//{*}textpath")
+    watermark = body(translated(document_of(paragraph(shape)))).find(".//{*}textpath")
     assert dict(watermark.attrib) == {"style": "font-size:1pt", "string": "DRAFT OF {name}"}
 
 
@@ -408,21 +409,21 @@ def test_other_parts_are_translated_or_copied() -> None:
     data = package(parts=other_parts())
     read = document(data)
     assert texts(read) == ["A dog runs.", *4 * ["Text of it"], "My title"]
-    found, old = unzipped(translated(read)), unzipped(data)
-    assert list(found) == list(old)
+    parts, old = unzipped(translated(read)), unzipped(data)
+    assert list(parts) == list(old)
     for name in ("[Content_Types].xml", "word/comments.xml", "word/media/a.png", "customXml/item1.xml"):
-        assert found[name] == old[name]
-    assert b"<dc:title>MY TITLE</dc:title><dc:creator>Me</dc:creator>" in found["docProps/core.xml"]
-    assert spoken(etree.fromstring(found["word/footnotes1.xml"])) == "TEXT OF IT"
-    assert found["word/header1.xml"].startswith(b"<?xml version='1.0' encoding='UTF-8' standalone='yes'?>")
+        assert parts[name] == old[name]
+    assert b"<dc:title>MY TITLE</dc:title><dc:creator>Me</dc:creator>" in parts["docProps/core.xml"]
+    assert spoken(etree.fromstring(parts["word/footnotes1.xml"])) == "TEXT OF IT"
+    assert parts["word/header1.xml"].startswith(b"<?xml version='1.0' encoding='UTF-8' standalone='yes'?>")
 
 
 def test_entries_keep_their_form_and_writing_is_repeatable() -> None:
     data = package(parts=other_parts())
     read = document(data)
     assert translated(read) == translated(read) == translated(document(data))
-    infos = [ZipFile(BytesIO(one)).infolist() for one in (data, translated(read))]
-    old, new = [[(i.filename, i.date_time, i.compress_type) for i in one] for one in infos]
+    infos = [ZipFile(BytesIO(archive)).infolist() for archive in (data, translated(read))]
+    old, new = [[(i.filename, i.date_time, i.compress_type) for i in archive] for archive in infos]
     assert new == old
 
 
@@ -440,9 +441,9 @@ def test_the_language_of_runs_becomes_that_of_the_translation(
 ) -> None:
     styles = (f"{TYPE}.styles+xml", part("styles", f"<w:lang {before}/>"))
     data = package(paragraph(run("Red dog", f"<w:lang {before}/>")), {"word/styles.xml": styles})
-    found = unzipped(translated(document(data, source, target)))
+    parts = unzipped(translated(document(data, source, target)))
     for name in ("word/document.xml", "word/styles.xml"):
-        assert f"<w:lang {after}/>".encode() in found[name]
+        assert f"<w:lang {after}/>".encode() in parts[name]
 
 
 def test_the_strict_variant_and_templates() -> None:
@@ -544,12 +545,12 @@ def test_whatever_the_translation_nothing_is_lost(seed: int) -> None:
         run("one ") + BOX + LINK + run("two", BOLD) + NOTE + "</w:hyperlink>" + run(" three") + NOTE + run(" four")
     )
     data = package(RICH + mixed)
-    found = body(translated(document(data), shuffled(seed)))
-    assert leaves(found) == leaves(body(data))
-    kinds = [e.get(f"{{{W}}}fldCharType") for e in found.iter(f"{{{W}}}fldChar")]
+    output = body(translated(document(data), shuffled(seed)))
+    assert leaves(output) == leaves(body(data))
+    kinds = [e.get(f"{{{W}}}fldCharType") for e in output.iter(f"{{{W}}}fldChar")]
     assert nests(kinds)
     # A link whose words are apart is repeated.
-    fields = [Counter(e.text for e in each.iter(f"{{{W}}}instrText")) for each in (found, body(data))]
+    fields = [Counter(e.text for e in each.iter(f"{{{W}}}instrText")) for each in (output, body(data))]
     assert fields[0].keys() == fields[1].keys() and all(fields[0][text] >= fields[1][text] for text in fields[1])
 
 

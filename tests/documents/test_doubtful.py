@@ -2,7 +2,7 @@
 
 import pytest
 from checkpoints import small_codec
-from test_docx import of_body, paragraph, run
+from test_docx import document_of, paragraph, run
 from test_po import HEADER, entry, written
 
 from nmt.documents.document import Document, ReadOptions, read_document
@@ -66,16 +66,16 @@ def test_targets_of_xliff_need_review_if_they_are_doubtful() -> None:
     units = "".join(
         f'<trans-unit id="{i}"><source>{text}</source></trans-unit>' for i, text in enumerate((SURE, UNSURE))
     )
-    result = translated(file(XLIFF.format("1.2", "1.2", units), "xlf"))
-    assert f'<target state="translated">{SURE.upper()}' in result
-    assert f'<target state="needs-review-translation">{UNSURE.upper()}' in result
+    output = translated(file(XLIFF.format("1.2", "1.2", units), "xlf"))
+    assert f'<target state="translated">{SURE.upper()}' in output
+    assert f'<target state="needs-review-translation">{UNSURE.upper()}' in output
     assert 'state="translated"' not in translated(file(XLIFF.format("1.2", "1.2", units), "xlf", 0))
     units = "".join(
         f'<unit id="u{i}"><segment><source>{text}</source></segment></unit>' for i, text in enumerate((SURE, UNSURE))
     )
-    result = translated(file(XLIFF.format("2.0", "2.0", units), "xlf"))
-    assert f'<segment state="translated"><source>{SURE}' in result
-    assert f'<segment state="translated" subState="nmt:doubtful"><source>{UNSURE}' in result
+    output = translated(file(XLIFF.format("2.0", "2.0", units), "xlf"))
+    assert f'<segment state="translated"><source>{SURE}' in output
+    assert f'<segment state="translated" subState="nmt:doubtful"><source>{UNSURE}' in output
 
 
 def test_docx_has_a_background_behind_doubtful_text() -> None:
@@ -84,7 +84,7 @@ def test_docx_has_a_background_behind_doubtful_text() -> None:
 
     from lxml import etree
 
-    document = of_body(paragraph(run(f"{SURE} ") + run(UNSURE, "<w:b/><w:u w:val='single'/>")))
+    document = document_of(paragraph(run(f"{SURE} ") + run(UNSURE, "<w:b/><w:u w:val='single'/>")))
     maker = UnitMaker(small_codec().config, Protected(), cut="sentence")
     (unit,) = map(maker.complete, document.passages)
     links = [(i, i) for i in range(4)]

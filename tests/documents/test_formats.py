@@ -148,11 +148,11 @@ def test_html_in_capitals() -> None:
 
 def capitals(text: str, *kept: str) -> str:
     """Returns a text in capitals, except for some parts."""
-    found = text.upper()
+    translation = text.upper()
     for part in kept:
         assert part in text
-        found = found.replace(part.upper(), part)
-    return found
+        translation = translation.replace(part.upper(), part)
+    return translation
 
 
 def test_markdown_in_capitals() -> None:

@@ -163,7 +163,7 @@ def test_only_what_is_nested_too_deep_is_left_out_and_its_lines_are_known(nested
     document = read(f"Before.\n\n{nested}\nBehind.\n")
     output = translations.translated(document).decode().split("\n")
     assert document.unreached == lines
-    assert [number for number, line in enumerate(output, 1) if line != line.upper()] == lines
+    assert [line_number for line_number, line in enumerate(output, 1) if line != line.upper()] == lines
     assert "BEHIND." in output
 
 

@@ -40,7 +40,7 @@ def written(data: bytes) -> Any:
     return polib.pofile(data.decode())
 
 
-def result(msgid: str, flags: str = "", translation: Any = None) -> str:
+def written_msgstr(msgid: str, flags: str = "", translation: Any = None) -> str:
     read = document(entry(msgid, flags))
     return str(written(translated(read, translation) if translation else translated(read))[0].msgstr)
 
@@ -101,16 +101,16 @@ def test_messages_without_translation_are_translated_and_fuzzy() -> None:
 def test_only_newlines_end_lines() -> None:
     """msgfmt --check accepts these characters, which str.splitlines takes for line breaks."""
     data = (HEADER + entry("one\u2028two\u0085end")).replace("\n", "\r\n").encode()
-    found = translated(read := document(data))
+    output = translated(read := document(data))
     assert texts(read) == ["one\u2028two\u0085end"]
-    assert found.count(b"\n") == found.count(b"\r\n") > 10
+    assert output.count(b"\n") == output.count(b"\r\n") > 10
 
 
 def test_all_messages_can_be_translated_anew() -> None:
-    found = written(translated(document(MESSAGES, translate_all=True)))
-    assert [one.msgstr for one in found[:3]] == ["OPEN %s", "CLOSE", "SAVE"]
-    assert found[4].msgstr_plural == {0: "A DOG", 1: "DOGS"}
-    assert all(one.fuzzy for one in found[:5]) and not found[5].fuzzy
+    messages = written(translated(document(MESSAGES, translate_all=True)))
+    assert [message.msgstr for message in messages[:3]] == ["OPEN %s", "CLOSE", "SAVE"]
+    assert messages[4].msgstr_plural == {0: "A DOG", 1: "DOGS"}
+    assert all(message.fuzzy for message in messages[:5]) and not messages[5].fuzzy
 
 
 UNUSUAL = r"""# of the translator, which is longer than the lines of most programs, so that others wrap it to two
@@ -172,8 +172,8 @@ def test_a_file_without_new_translations_stays() -> None:
 ])  # fmt: skip
 def test_plural_forms_keep_their_lines(forms: str, expected: str) -> None:
     message = 'msgid "one"\nmsgid_plural "many"\n'
-    found = translated(document(f"{message}{forms}\n")).decode()
-    assert found.endswith(f"{message}{expected}\n")
+    output = translated(document(f"{message}{forms}\n")).decode()
+    assert output.endswith(f"{message}{expected}\n")
 
 
 def test_a_form_for_several_numbers_has_the_placeholders_of_the_plural() -> None:
@@ -188,11 +188,11 @@ def test_long_translations_are_wrapped_where_the_file_does_so(width: int) -> Non
     other = str(polib.POEntry(msgid="other words " * 20, msgstr="x")) if width == 60 else ""
     other = other or f'msgid "{"other words " * 20}"\nmsgstr "x"\n'
     long = "many words\u3000and\u00a0more " * 10
-    found = translated(document(f'{other}\nmsgid "short"\nmsgstr ""\n'), plain=str.upper).decode()
-    assert 'msgstr "SHORT"' in found
-    found = document(f'{other}\nmsgid "short"\nmsgstr ""\n').write([in_text(long)]).decode()
-    assert (f'msgstr "{long}"' in found) == (width == 200)
-    assert written(found.encode())[1].msgstr == long
+    output = translated(document(f'{other}\nmsgid "short"\nmsgstr ""\n'), plain=str.upper).decode()
+    assert 'msgstr "SHORT"' in output
+    output = document(f'{other}\nmsgid "short"\nmsgstr ""\n').write([in_text(long)]).decode()
+    assert (f'msgstr "{long}"' in output) == (width == 200)
+    assert written(output.encode())[1].msgstr == long
 
 
 @pytest.mark.parametrize("target, expected", [
@@ -214,15 +214,15 @@ def test_messages_of_icu(target: str, expected: str) -> None:
 ])  # fmt: skip
 def test_only_text_changes(msgid: str) -> None:
     expected = re.sub(r"\b[abc]\b|One|Two", lambda word: word[0].upper(), msgid)
-    assert result(msgid) == expected
+    assert written_msgstr(msgid) == expected
     assert written(copied(document(entry(msgid))))[0].msgstr == msgid
 
 
 def test_everything_else_stays() -> None:
     source = polib.pofile(HEADER + MESSAGES)
-    found = written(copied(document(MESSAGES)))
-    assert found.header == source.header == "A comment of the file"
-    for old, new in zip(source, found, strict=True):
+    catalog = written(copied(document(MESSAGES)))
+    assert catalog.header == source.header == "A comment of the file"
+    for old, new in zip(source, catalog, strict=True):
         new.msgstr, new.msgstr_plural, new.flags = old.msgstr, old.msgstr_plural, old.flags
         assert str(new) == str(old)
 
@@ -241,9 +241,9 @@ def test_everything_else_stays() -> None:
 def test_plural_forms_are_those_of_the_header_or_the_language(target: str, header: str, forms: list[str]) -> None:
     own = HEADER.replace("nplurals=2; plural=(n != 1);", header)
     read = document('msgid "one"\nmsgid_plural "many"\nmsgstr[0] ""\nmsgstr[1] ""\n', target, header=own)
-    found = written(translated(read))
-    assert list(found[0].msgstr_plural.values()) == forms
-    assert f"nplurals={len(forms)};" in found.metadata["Plural-Forms"]
+    catalog = written(translated(read))
+    assert list(catalog[0].msgstr_plural.values()) == forms
+    assert f"nplurals={len(forms)};" in catalog.metadata["Plural-Forms"]
 
 
 @pytest.mark.parametrize("old, target, new", [
@@ -251,16 +251,16 @@ def test_plural_forms_are_those_of_the_header_or_the_language(target: str, heade
 ])  # fmt: skip
 def test_the_header_names_the_language_and_the_encoding(old: str, target: str, new: str) -> None:
     header = f'msgid ""\nmsgstr ""\n"{old}"\n"Content-Type: text/plain; charset=CHARSET\\n"\n\n'
-    found = written(translated(document(entry("dog"), target, header=header))).metadata
-    assert found["Language"] == new
-    assert found["Content-Type"] == "text/plain; charset=UTF-8"
+    metadata = written(translated(document(entry("dog"), target, header=header))).metadata
+    assert metadata["Language"] == new
+    assert metadata["Content-Type"] == "text/plain; charset=UTF-8"
 
 
 @pytest.mark.parametrize("translation, encoding", [("CAFÉ", "ISO-8859-1"), ("カフェ", "UTF-8")])
 def test_the_encoding_stays_if_it_has_the_characters(translation: str, encoding: str) -> None:
     data = (HEADER.replace("UTF-8", "ISO-8859-1") + "# é\n" + entry("a café")).encode("iso-8859-1")
-    found = document(data).write([in_text(translation)]).decode(encoding)
-    assert f"charset={encoding}" in found and "# é\n" in found and f'msgstr "{translation}"' in found
+    output = document(data).write([in_text(translation)]).decode(encoding)
+    assert f"charset={encoding}" in output and "# é\n" in output and f'msgstr "{translation}"' in output
 
 
 @pytest.mark.parametrize("msgid, flags, passages", [
@@ -320,7 +320,7 @@ def test_placeholders_tags_and_lines(msgid: str, flags: str, passages: list[str]
     ("name\t\tvalue\t\nend", "", "NAME\t\tVALUE\t\nEND"),
 ])  # fmt: skip
 def test_translations_keep_what_is_not_text(msgid: str, flags: str, expected: str) -> None:
-    assert result(msgid, flags) == expected
+    assert written_msgstr(msgid, flags) == expected
 
 
 @pytest.mark.parametrize(
@@ -337,8 +337,8 @@ def test_deeply_nested_tags() -> None:
 
 
 def test_placeholders_without_a_name_keep_their_order() -> None:
-    assert result("%d of %s is %(x)s", "python-format", backwards) == "%(x)s is %d of %s"
-    assert result("%1 of %2", "qt-format", backwards) == "%2 of %1"
+    assert written_msgstr("%d of %s is %(x)s", "python-format", backwards) == "%(x)s is %d of %s"
+    assert written_msgstr("%1 of %2", "qt-format", backwards) == "%2 of %1"
 
 
 def test_tags_with_placeholders_are_written_once() -> None:
@@ -348,7 +348,7 @@ def test_tags_with_placeholders_are_written_once() -> None:
 
 
 def test_tags_follow_their_words() -> None:
-    assert result("the <b>big</b> dog %s", "c-format", backwards) == "%s dog <b>big</b> the"
+    assert written_msgstr("the <b>big</b> dog %s", "c-format", backwards) == "%s dog <b>big</b> the"
 
 
 @pytest.mark.parametrize("data, message", [
@@ -391,9 +391,9 @@ def test_whatever_the_translation_no_placeholder_is_lost(parts: list[str], seed:
     msgid = "".join(parts)
     read = document(entry("x" + msgid, "python-format"))
     assert written(copied(read))[0].msgstr == "x" + msgid
-    found = written(translated(read, shuffled(seed)))[0].msgstr
+    msgstr = written(translated(read, shuffled(seed)))[0].msgstr
     for kept in ("%s", "%(a)d", "<br>", "\n"):
-        assert found.count(kept) >= msgid.count(kept)
+        assert msgstr.count(kept) >= msgid.count(kept)
 
 
 places = st.lists(st.tuples(st.integers(0, 999), st.binary(min_size=1, max_size=8)), min_size=1, max_size=4)
@@ -430,7 +430,7 @@ def test_gettext_accepts_the_file(target: str, tmp_path: Path) -> None:
     ("~A of ~D", "lisp-format", "~A of ~D"),
 ])  # fmt: skip
 def test_only_placeholders_without_a_name_keep_their_order(msgid: str, flags: str, expected: str) -> None:
-    assert result(msgid, flags, backwards) == expected
+    assert written_msgstr(msgid, flags, backwards) == expected
 
 
 @pytest.mark.parametrize("msgid, flags, translation, expected", [
@@ -444,4 +444,4 @@ def test_only_placeholders_without_a_name_keep_their_order(msgid: str, flags: st
 def test_a_percent_sign_of_a_translation_is_no_placeholder(
     msgid: str, flags: str, translation: str, expected: str
 ) -> None:
-    assert result(msgid, flags, lambda _: (translation, [])) == expected
+    assert written_msgstr(msgid, flags, lambda _: (translation, [])) == expected

@@ -81,8 +81,8 @@ def test_line_ends_that_conversions_leave(form: str, head: str, end: str) -> Non
 
 
 def test_a_number_above_a_blank_line_is_text_unless_it_is_that_of_the_next_cue() -> None:
-    for number, passage in {"2": "Room", "3": "Room 3", "1984": "Room 1984"}.items():
-        cues = CUES.replace("A dog runs.\n\n2\n", f"Room\n{number}\n\n").removesuffix("It is 42\n")
+    for digits, passage in {"2": "Room", "3": "Room 3", "1984": "Room 1984"}.items():
+        cues = CUES.replace("A dog runs.\n\n2\n", f"Room\n{digits}\n\n").removesuffix("It is 42\n")
         assert texts(read(cues)) == [passage]
 
 

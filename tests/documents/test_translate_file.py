@@ -88,9 +88,9 @@ def test_standard_streams(model: Path, tmp_path: Path) -> None:
 def test_a_sentence_in_several_documents_is_translated_once(command: Words, site: Path, tmp_path: Path) -> None:
     different = {line for path in site.rglob("[a-z]*.[tT]*") for line in path.read_text().splitlines()}
     assert f"translate: {len(different)} sentences" in run(*command).stderr
-    found = tree(tmp_path / "out")
-    assert found.keys() == {"one.txt", "inner/two.TXT"}
-    assert found["one.txt"] in found["inner/two.TXT"]
+    outputs = tree(tmp_path / "out")
+    assert outputs.keys() == {"one.txt", "inner/two.TXT"}
+    assert outputs["one.txt"] in outputs["inner/two.TXT"]
 
 
 def test_files_that_cannot_be_translated_do_not_stop_the_others(command: Words, site: Path, tmp_path: Path) -> None:

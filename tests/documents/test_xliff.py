@@ -32,11 +32,11 @@ def document(data: bytes, target: str = "de", *, translate_all: bool = False) ->
 
 def targets(data: bytes) -> list[str]:
     """Returns the content of each target."""
-    found = []
+    contents = []
     for target in etree.fromstring(data).iter(f"{{{NAMESPACE}}}target"):
         text = etree.tostring(target, with_tail=False, encoding="unicode").replace(f' xmlns="{NAMESPACE}"', "")
-        found.append(text.partition(">")[2].removesuffix("</target>") if "</target>" in text else "")
-    return found
+        contents.append(text.partition(">")[2].removesuffix("</target>") if "</target>" in text else "")
+    return contents
 
 
 def raw_targets(data: bytes) -> list[str]:
@@ -44,7 +44,7 @@ def raw_targets(data: bytes) -> list[str]:
     return [part.partition("</target>")[0] for part in re.split(r"<target[^>]*>", data.decode())[1:]]
 
 
-def result(source: str, rest: str = "", translation: Any = None) -> str:
+def last_target(source: str, rest: str = "", translation: Any = None) -> str:
     read = document(xliff(unit(source, rest)))
     return targets(translated(read, translation) if translation else translated(read))[-1]
 
@@ -67,21 +67,21 @@ def test_inline_elements_of_a_passage() -> None:
 
 def test_a_source_that_is_its_own_translation_is_copied() -> None:
     data = xliff(unit(RICH))
-    found = copied(document(data))
-    assert targets(found) == [RICH]
+    output = copied(document(data))
+    assert targets(output) == [RICH]
     target = f'\n  <target state="needs-review-translation">{RICH}</target>\n</trans-unit>'
     expected = data.decode().replace("\n</trans-unit>", target).replace('="html"', '="html" target-language="de"')
-    trees = [etree.fromstring(one) for one in (found, expected.encode())]
+    trees = [etree.fromstring(xml) for xml in (output, expected.encode())]
     assert etree.tostring(trees[0], method="c14n") == etree.tostring(trees[1], method="c14n")
 
 
 def test_a_translation_changes_only_the_text() -> None:
     code, kept = "{code}", ["&lt;b&gt;", "&lt;/b&gt;", "{code}", "&lt;i&gt;", "Foo Bar"]
-    found = targets(translated(document(xliff(unit(RICH)))))[0]
+    target = targets(translated(document(xliff(unit(RICH)))))[0]
     for text in kept:
-        assert found.count(text) == RICH.count(text), text
-    assert code in found
-    assert found.startswith('A <g id="1" ctype="bold">BIG <x id="2"/>DOG</g> <bpt id="3">')
+        assert target.count(text) == RICH.count(text), text
+    assert code in target
+    assert target.startswith('A <g id="1" ctype="bold">BIG <x id="2"/>DOG</g> <bpt id="3">')
 
 
 @pytest.mark.parametrize("source, expected", [
@@ -97,7 +97,7 @@ def test_a_translation_changes_only_the_text() -> None:
     ("one {1&gt;two&lt;1} {b>three&lt;b}", "{b&gt;three&lt;b} {1&gt;two&lt;1} one"),
 ])  # fmt: skip
 def test_elements_follow_their_words(source: str, expected: str) -> None:
-    assert result(source, translation=backwards) == expected
+    assert last_target(source, translation=backwards) == expected
 
 
 SEGMENT = '<mrk mtype="seg" mid="{}">{}</mrk>'
@@ -190,8 +190,8 @@ def test_only_text_of_html_changes() -> None:
 
 
 def test_a_translation_cannot_end_a_cdata_section() -> None:
-    found = document(xliff(unit("<![CDATA[dog]]>"))).write([in_text("]]><x>")])
-    assert etree.fromstring(found).findtext(".//{*}target") == "]]><x>"
+    output = document(xliff(unit("<![CDATA[dog]]>"))).write([in_text("]]><x>")])
+    assert etree.fromstring(output).findtext(".//{*}target") == "]]><x>"
 
 
 @pytest.mark.parametrize("target, expected", [
@@ -220,11 +220,11 @@ def test_all_other_bytes_stay(declaration: str, encoding: str, end: str) -> None
         declaration = DECLARATIONS[-1]
     body = xliff(unit("a&#x20;café  ’".replace("’", "&#8217;"), "  <note></note>\r\n", " xml:space='preserve'"))
     text = declaration.format(name) + body.decode().partition("\n")[2].strip() + end
-    found = copied(document(text.encode(encoding), "de")).decode(encoding)
+    output = copied(document(text.encode(encoding), "de")).decode(encoding)
     source = text.partition("<source>")[2].partition("</source>")[0]
     target = f'\n  <target state="needs-review-translation">{source}</target>'
     expected = text.replace("</source>", f"</source>{target}").replace('"html"', '"html" target-language="de"')
-    assert found == expected
+    assert output == expected
 
 
 def test_a_file_without_new_translations_stays() -> None:
@@ -241,10 +241,10 @@ def test_prefixes_of_names_stay() -> None:
 
 @pytest.mark.parametrize("target, added", [("de", ""), ("ru", "few {# DOGS} many {# DOGS} ")])
 def test_messages_of_icu(target: str, added: str) -> None:
-    number = '<x id="INTERPOLATION" equiv-text="{{ n }}"/>'
-    source = f"{{VAR_PLURAL, plural, =0 {{none}} one {{{number} dog}} other {{# dogs}}}}"
-    found = targets(translated(document(xliff(unit(source)), target)))[0]
-    assert found == f"{{VAR_PLURAL, plural, =0 {{NONE}} one {{{number} DOG}} {added}other {{# DOGS}}}}"
+    placeholder = '<x id="INTERPOLATION" equiv-text="{{ n }}"/>'
+    source = f"{{VAR_PLURAL, plural, =0 {{none}} one {{{placeholder} dog}} other {{# dogs}}}}"
+    message = targets(translated(document(xliff(unit(source)), target)))[0]
+    assert message == f"{{VAR_PLURAL, plural, =0 {{NONE}} one {{{placeholder} DOG}} {added}other {{# DOGS}}}}"
 
 
 @pytest.mark.parametrize("source", ["It has {{ limit }} dog.|It has {{ limit }} dogs.", "Home | About"])
@@ -301,9 +301,9 @@ def test_segments_of_xliff_2(version: str) -> None:
 ])  # fmt: skip
 def test_segments_of_xliff_2_with_a_translation_stay(attributes: str, target: str, is_translated: bool) -> None:
     data = xliff_2(f'<unit id="u"><segment{attributes}><source>dog</source>{target}</segment></unit>')
-    found = translated(read := document(data))
+    output = translated(read := document(data))
     assert bool(read.passages) == is_translated
-    assert (raw_targets(found) == ["DOG"] and b'state="translated"' in found) if is_translated else found == data
+    assert (raw_targets(output) == ["DOG"] and b'state="translated"' in output) if is_translated else output == data
 
 
 @pytest.mark.parametrize("start", [
@@ -353,15 +353,15 @@ def test_a_repeated_element_of_xliff_2_has_an_identifier_of_its_own() -> None:
     source = '<pc id="1">one two</pc> three'
     data = xliff_2(f'<unit id="u"><segment><source>{source}</source></segment></unit>')
     read = document(data)
-    found = read.write([repeated(read.passages[0])])
-    assert raw_targets(found) == ['<pc id="1">eins</pc> drei <pc id="1-2">zwei</pc>']
+    output = read.write([repeated(read.passages[0])])
+    assert raw_targets(output) == ['<pc id="1">eins</pc> drei <pc id="1-2">zwei</pc>']
 
 
 def test_the_target_keeps_its_attributes_and_its_place() -> None:
     old = '<target xml:lang="de" state="new" state-qualifier="x" phase-name="p"/>'
     rest = f"{old}\n  <alt-trans><target>Katze</target></alt-trans>"
-    found = etree.fromstring(translated(document(xliff(unit("dog", rest)))))
-    target, other = found.iter("{*}target")
+    tree = etree.fromstring(translated(document(xliff(unit("dog", rest)))))
+    target, other = tree.iter("{*}target")
     assert dict(target.attrib) == {
         "{http://www.w3.org/XML/1998/namespace}lang": "de", "state": "needs-review-translation", "phase-name": "p",
     }  # fmt: skip
@@ -380,7 +380,7 @@ def test_the_file_names_the_target_language(attributes: str, target: str, langua
 def test_line_breaks_stay_where_spaces_are_preserved() -> None:
     source = "One\n  two.\nThree"
     assert texts(document(xliff(unit(source)))) == ["One<x0/> two.", "Three"]
-    assert result(source) == "ONE\n  TWO.\nTHREE"
+    assert last_target(source) == "ONE\n  TWO.\nTHREE"
     assert texts(document(xliff(unit("One\n  Two")))) == ["One<x0/> Two"]
     data = xliff(unit(source, attributes=' xml:space="preserve"'))
     assert texts(document(data)) == ["One<x0/> two.", "Three"]
@@ -390,7 +390,7 @@ def test_line_breaks_stay_where_spaces_are_preserved() -> None:
 def test_spaces_around_elements_stay() -> None:
     source = 'one <x id="1"/> <x id="2"/> two<x id="3"/> <x id="4"/> three'
     assert targets(copied(document(xliff(unit(source))))) == [source]
-    assert result(source) == source.replace("one", "ONE").replace("two", "TWO").replace("three", "THREE")
+    assert last_target(source) == source.replace("one", "ONE").replace("two", "TWO").replace("three", "THREE")
 
 
 def test_a_unit_without_words_gets_a_copy() -> None:

@@ -47,8 +47,8 @@ def reversed_words(sentence: Sentence) -> Translation:
     cuts = [(start, stop) for start, stop in cuts if not any(a < stop and start < b for a, b in kept)]
     groups = [text[a:b] for (_, a), (b, _) in pairwise([(0, 0), *cuts, (len(text), 0)])]
     sizes = [len(_words(group)) for group in groups]
-    numbers = [list(range(sum(sizes[:i]), sum(sizes[: i + 1]))) for i in range(len(groups))]
-    sources = [number for group in reversed(numbers) for number in group]
+    word_indexes = [list(range(sum(sizes[:i]), sum(sizes[: i + 1]))) for i in range(len(groups))]
+    sources = [index for group in reversed(word_indexes) for index in group]
     return Translation(" ".join(reversed(groups)), 0.0, [], [], alignment=[(s, t) for t, s in enumerate(sources)])
 
 

@@ -84,11 +84,11 @@ def logged(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
 def tips(shown: Any) -> dict[str, list[tuple[str, str, int, float]]]:
     """Returns the rows of all visible tooltips by the chart: run, series, update and value."""
     texts = shown.evaluate("charts.map(c => [c.spec.id, c.tip.style.display === 'block' ? c.tip.innerText : ''])")
-    found: dict[str, list[tuple[str, str, int, float]]] = {}
+    rows_by_chart: dict[str, list[tuple[str, str, int, float]]] = {}
     for chart, text in texts:
         rows = [ROW.match(line).groups() for line in text.replace(",", "").splitlines()]  # type: ignore[union-attr]
-        found[chart] = [(name, series, int(update), float(value)) for name, series, update, value in rows]
-    return found
+        rows_by_chart[chart] = [(name, series, int(update), float(value)) for name, series, update, value in rows]
+    return rows_by_chart
 
 
 def open_all(shown: Any) -> None:
@@ -108,16 +108,16 @@ def test_tooltips_of_all_charts_show_values_that_were_logged(browser: Any, repor
         over = shown.locator("[data-chart=nll] .u-over")
         for share in (0.1, 0.204, 0.37, 0.6, 0.99):
             over.hover(position={"x": share * over.bounding_box()["width"], "y": 60})
-            found = tips(shown)
-            assert {row[0] for row in found["nll"]} == {
+            rows_by_chart = tips(shown)
+            assert {row[0] for row in rows_by_chart["nll"]} == {
                 name for name, last in (("long", 1), ("short", 0.4), ("constant", 0.2)) if share < last + 0.01
             }
-            for chart, rows in found.items():
+            for chart, rows in rows_by_chart.items():
                 for name, series, update, value in rows:
                     assert value == pytest.approx(logs[name][series, update][chart], rel=1e-3)
                     if series == "training":
                         assert abs(update - share * 1000) <= 12
-        assert {row[1] for row in found["bleu"]} == {"validation"}
+        assert {row[1] for row in rows_by_chart["bleu"]} == {"validation"}
         shown.mouse.move(2, 2)
         assert not any(tips(shown).values())
 
@@ -125,9 +125,9 @@ def test_tooltips_of_all_charts_show_values_that_were_logged(browser: Any, repor
 def test_axes_hold_all_values_or_say_which_ones_they_do_not(browser: Any, report: str, runs: list[Path]) -> None:
     with opened(browser, report) as shown:
         ranges = dict(shown.evaluate("charts.map(c => [c.spec.id, [c.plot.scales.y.min, c.plot.scales.y.max]])"))
-        found = [record for folder in runs for record in logged(folder).values()]
+        logged_records = [record for folder in runs for record in logged(folder).values()]
         for chart, (low, high) in ranges.items():
-            values = [record[chart] for record in found if record.get(chart) is not None]
+            values = [record[chart] for record in logged_records if record.get(chart) is not None]
             above = [value for value in values if value > high]
             note = shown.locator(f"figure:has([data-chart={chart}]) .note").inner_text()
             assert min(values) >= low
@@ -212,11 +212,11 @@ def test_a_hundred_thousand_updates_are_shown(browser: Any, tmp_path: Path) -> N
 
 def attention_page(folder: Path, source: list[str], target: list[str]) -> str:
     """Writes a page with random weights; returns its address."""
-    found = {
+    attentions = {
         kind: Attention(queries, keys, random_weights(len(queries), len(keys)))
         for kind, queries, keys in (("encoder", source, source), ("decoder", target, target), ("cross", target, source))
     }
-    content = page("attention", f"Attention {HOSTILE}", page_data(found))  # type: ignore[arg-type]
+    content = page("attention", f"Attention {HOSTILE}", page_data(attentions))  # type: ignore[arg-type]
     (folder / "attention.html").write_text(content, encoding="utf-8")
     return (folder / "attention.html").as_uri()
 
@@ -245,7 +245,7 @@ def test_hostile_text_stays_text(browser: Any, tmp_path: Path) -> None:
 
 
 def test_nothing_scrolls_sideways_on_a_phone(browser: Any, report: str, tmp_path: Path) -> None:
-    pieces = [f"▁piece{number}" for number in range(60)]
+    pieces = [f"▁piece{index}" for index in range(60)]
     for address in (report, attention_page(tmp_path, pieces, pieces)):
         with opened(browser, address, width=390) as shown:
             open_all(shown)
@@ -317,7 +317,7 @@ def test_a_person_chooses_another_word_and_the_rest_is_translated_anew(server: S
         prefix = f"{expected.split()[0]} "
         offered = server.post("/alternatives", {"source": source, "prefix": prefix}).json["alternatives"]
         assert page.locator("#alternatives button > :first-child").all_inner_texts() == words_of(offered)
-        other = next(number for number, a in enumerate(offered) if not expected.startswith(a["prefix"]))
+        other = next(index for index, a in enumerate(offered) if not expected.startswith(a["prefix"]))
         page.locator("#alternatives button").nth(other).click()
         changed = server.translate(source, prefix=offered[other]["prefix"])["translations"][0]["text"]
         page.wait_for_function(f"text => {SHOWN} === text", arg=changed)
@@ -499,12 +499,12 @@ def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
         page.wait_for_selector("#glossary")  # the only one is chosen
         page.select_option("#glossary", label="none")
         page.fill("#source", "some words")
-        without = server.translate("some words")["translations"][0]["text"]
-        page.wait_for_function(f"text => {SHOWN} === text", arg=without)
+        plain_translation = server.translate("some words")["translations"][0]["text"]
+        page.wait_for_function(f"text => {SHOWN} === text", arg=plain_translation)
         page.reload()
         page.fill("#source", "some words")
-        found = server.translate("some words", glossary="office")["translations"][0]["text"]
-        assert "pieces" in found and found != without
+        translation = server.translate("some words", glossary="office")["translations"][0]["text"]
+        assert "pieces" in translation and translation != plain_translation
         # Of several translations with the terms, the page shows the best.
         best = server.translate("some words", glossary="office", n_best=4)["translations"][0]["text"]
         page.wait_for_function(f"text => {SHOWN} === text", arg=best)
@@ -514,7 +514,7 @@ def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
         page.set_input_files("#file", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"some words"})
         with page.expect_download() as download:
             page.click("text=Download a.de.txt")
-        assert download.value.path().read_text() == found
+        assert download.value.path().read_text() == translation
         assert "1 different sentence, terms of the glossary used once." in page.inner_text("#file-status")
 
 
@@ -534,8 +534,8 @@ def test_a_page_asks_for_the_token_and_suggests_sentences_of_the_validation(brow
             page.keyboard.press("Enter")
             page.wait_for_selector("text=This token is not the one" if token != "secret" else "#source")
         page.click("#examples button")
-        found = server.translate(sample["source"])["translations"][0]["text"]
-        page.wait_for_function(f"text => {SHOWN} === text", arg=found)
+        translation = server.translate(sample["source"])["translations"][0]["text"]
+        page.wait_for_function(f"text => {SHOWN} === text", arg=translation)
         assert page.is_hidden("#examples") and page.input_value("#source") == sample["source"]
         page.close()
 
@@ -609,7 +609,7 @@ def test_a_person_translates_a_document(server: Server, browser: Any) -> None:
             page.click("text=Download a b.de.txt")
         assert download.value.suggested_filename == "a b.de.txt"
         chunks = (lines[first : first + 250] for first in range(0, 1000, 250))
-        expected = [found["text"] for chunk in chunks for found in server.translate(chunk)["translations"]]
+        expected = [translation["text"] for chunk in chunks for translation in server.translate(chunk)["translations"]]
         assert download.value.path().read_text().split("\n") == expected
         assert not page.is_visible("#progress")
         page.set_input_files("#file", {**file, "name": "<b>.srt"})
@@ -699,20 +699,20 @@ def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_pat
         serving(path, "--device=cpu", f"--corrections={file}") as server,
         opened(browser, server.address, width) as page,
     ):
-        before = server.translate(source, n_best=4)["translations"][0]["text"]
-        first, second = before.split("\n")
+        translation = server.translate(source, n_best=4)["translations"][0]["text"]
+        first, second = translation.split("\n")
 
         def shows(text: str) -> None:
             page.wait_for_function(f"text => {SHOWN} === text", arg=text)
 
         page.on("dialog", lambda dialog: dialog.accept())  # which asks before a correction is taken back
         page.fill("#source", source)
-        shows(before)
+        shows(translation)
         page.locator("#translation .edit").nth(1).press("Enter")
         assert page.evaluate("document.activeElement.value") == second
         page.keyboard.type("left")
         page.keyboard.press("Escape")
-        shows(before)
+        shows(translation)
         assert page.evaluate("document.activeElement.className") == "sign edit"
         page.keyboard.press("Enter")
         page.keyboard.press("Control+a")
@@ -728,8 +728,8 @@ def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_pat
         page.wait_for_selector("#status.error")
         assert "target must be a sentence on one line" in page.inner_text("#status")
         page.click("text=Cancel")
-        for number in (0, 0):  # a sentence that is being corrected has no button
-            page.locator("#translation .edit").nth(number).click()
+        for index in (0, 0):  # a sentence that is being corrected has no button
+            page.locator("#translation .edit").nth(index).click()
         page.locator(".correction textarea").nth(1).fill("typed")
         page.locator(".correction textarea").nth(0).fill("die Wörter")
         page.locator("text=Keep").nth(0).click()
@@ -765,7 +765,7 @@ def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_pat
         page.click("#kept button")
         page.wait_for_selector("#kept:empty", state="attached")
         page.wait_for_selector("text=The correction is taken back.")
-        shows(before)
+        shows(translation)
     assert len(file.read_text().split("\n")) == 5
 
 

@@ -31,8 +31,8 @@ def data_of(page: Path) -> dict:
     """Returns the data in a page, which must load nothing and have no placeholder left."""
     html = page.read_text(encoding="utf-8")
     assert not re.search(r"(src|href)\s*=|@import|url\(|\{\{", html)
-    (found,) = PAGE_DATA.findall(html)
-    return json.loads(found)  # type: ignore[no-any-return]
+    (text,) = PAGE_DATA.findall(html)
+    return json.loads(text)  # type: ignore[no-any-return]
 
 
 def reported(folder: Path, *arguments: str | Path) -> dict:
@@ -45,11 +45,11 @@ def assert_shown(shown: dict, folder: Path) -> None:
     """Checks that the page shows the values of all records of a run."""
     names = {"train": ["nll", "loss", "lr", "target_tokens_per_second"], "valid": ["nll", "ppl", "bleu"]}
     for kind in names:
-        found = records(folder, kind)
-        assert shown[kind]["update"] == [record["update"] for record in found]
+        logged_records = records(folder, kind)
+        assert shown[kind]["update"] == [record["update"] for record in logged_records]
         for name in names[kind]:
-            assert shown[kind][name] == pytest.approx([record[name] for record in found], rel=1e-6)
-        assert shown[kind]["train_seconds"] == pytest.approx([r["train_seconds"] for r in found], abs=1e-3)
+            assert shown[kind][name] == pytest.approx([record[name] for record in logged_records], rel=1e-6)
+        assert shown[kind]["train_seconds"] == pytest.approx([r["train_seconds"] for r in logged_records], abs=1e-3)
 
 
 def test_a_report_has_the_records_options_and_costs_of_all_runs(trained: Path, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_damaged_and_unusable_logs_are_reported(trained: Path, tmp_path: Path) -
 def test_the_page_shows_the_attention_weights_that_the_model_used(trained: Path) -> None:
     """The weights follow in float64 from the inputs of every attention layer, and its output follows from them."""
     checkpoint, source, target = trained / "run" / "average.safetensors", "Ba de ki.", "ik ed ab !"
-    found = attention_of(str(checkpoint), source, target)
+    attentions = attention_of(str(checkpoint), source, target)
     engine = PyTorchEngine.load(checkpoint, runtime=FP32)
     model, codec = engine.models[0], engine.codec
     ((source_ids,), (target_ids,)) = codec.encode_source([source]), codec.encode_target([target])
@@ -108,7 +108,7 @@ def test_the_page_shows_the_attention_weights_that_the_model_used(trained: Path)
     model(torch.tensor([[*source_ids, EOS]]), torch.tensor([[BOS, *target_ids]]))
     places = {"encoder": "encoder.{}.self_attention", "decoder": "decoder.{}.self_attention"}
     for kind, place in {**places, "cross": "decoder.{}.cross_attention"}.items():
-        attention = found[kind]  # type: ignore[index]
+        attention = attentions[kind]  # type: ignore[index]
         torch.testing.assert_close(attention.weights_LHQS.sum(-1), torch.ones(attention.weights_LHQS.shape[:-1]))
         for layer, weights_HQS in enumerate(attention.weights_LHQS):
             module = model.get_submodule(place.format(layer))
@@ -120,16 +120,16 @@ def test_the_page_shows_the_attention_weights_that_the_model_used(trained: Path)
             torch.testing.assert_close(weights_HQS.double(), scores.softmax(-1), rtol=0, atol=1e-5)
             attended = (weights_HQS.double() @ v).transpose(0, 1).flatten(1) @ module.output.weight.double().T
             torch.testing.assert_close(out_FD.double(), attended, rtol=0, atol=1e-5)
-    assert found["cross"].queries == [*codec.target.pieces(target_ids), "</s>"]
-    assert found["decoder"].queries == ["<s>", *codec.target.pieces(target_ids)]
-    assert found["cross"].keys == found["encoder"].keys == [*codec.source.pieces(source_ids), "</s>"]
+    assert attentions["cross"].queries == [*codec.target.pieces(target_ids), "</s>"]
+    assert attentions["decoder"].queries == ["<s>", *codec.target.pieces(target_ids)]
+    assert attentions["cross"].keys == attentions["encoder"].keys == [*codec.source.pieces(source_ids), "</s>"]
 
 
 def test_the_page_shows_attention_windows(tmp_path: Path) -> None:
     checkpoint = saved(small_checkpoint(1, replace(ELOQUENT, attention_window=3)), tmp_path / "model.safetensors")
-    found = attention_of(str(checkpoint), "Ba de ki lo mu na.", "am ol ik ed ab !")
+    attentions = attention_of(str(checkpoint), "Ba de ki lo mu na.", "am ol ik ed ab !")
     for kind in ("encoder", "decoder"):
-        weights = found[kind].weights_LHQS  # type: ignore[index]
+        weights = attentions[kind].weights_LHQS  # type: ignore[index]
         assert weights.shape[-1] > 9  # enough positions for the model to compute windows in blocks
         assert (weights > 0).sum(-1).max() == 3
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
@@ -205,7 +205,7 @@ def test_runs_are_named_by_the_parts_of_their_paths_that_differ(tmp_path: Path) 
     for given, names in (
         (runs, ["a/model", "b/model"]), (runs[:1], ["model"]), ([*runs, "--name=x", "--name=y"], ["x", "y"])
     ):  # fmt: skip
-        assert [found["name"] for found in reported(tmp_path, *given)["runs"]] == names
+        assert [entry["name"] for entry in reported(tmp_path, *given)["runs"]] == names
     assert "--name must be given once for each of the 2 runs, but was" in failed("report", *runs, "--name=x")
     for twice in ((*runs, "--name=x", "--name=x"), (*runs, "--name=x", "--name="), (runs[0], runs[0])):
         assert "is empty or of several runs; give each run its own --name" in failed("report", *twice)
@@ -213,19 +213,19 @@ def test_runs_are_named_by_the_parts_of_their_paths_that_differ(tmp_path: Path) 
 
 
 def test_the_report_says_what_a_run_has_reached(trained: Path, tmp_path: Path) -> None:
-    (found,), valid = reported(tmp_path, trained / "run")["runs"], records(trained / "run", "valid")
-    assert (found["status"], found["message"]) == ("finished", "")
+    (entry,), valid = reported(tmp_path, trained / "run")["runs"], records(trained / "run", "valid")
+    assert (entry["status"], entry["message"]) == ("finished", "")
     best = max(valid, key=lambda record: (record["bleu"], -record["nll"]))
-    facts = {name: (value, note) for name, value, note in found["facts"]}
+    facts = {name: (value, note) for name, value, note in entry["facts"]}
     assert facts["updates"] == ("40", "of 40")
     assert facts["best BLEU"][0] == f"{best['bleu']:.2f}"
-    assert found["valid"]["update"][found["best"]] == best["update"]
-    assert f"BLEU {valid[-1]['bleu']:.2f}, perplexity {valid[-1]['ppl']:.2f} (1 would be perfect)" in found["outlook"]
-    (typed, command), (repeats, again) = found["commands"]
+    assert entry["valid"]["update"][entry["best"]] == best["update"]
+    assert f"BLEU {valid[-1]['bleu']:.2f}, perplexity {valid[-1]['ppl']:.2f} (1 would be perfect)" in entry["outlook"]
+    (typed, command), (repeats, again) = entry["commands"]
     assert (typed, repeats) == ("typed", "repeats these 40 updates")
     assert re.match("nmt train .*/data'? --save-dir", command)
     assert again == f"nmt train --config {trained}/run/config.toml --save-dir {trained}/run-again"
-    assert [update for update, _ in found["samples"][0]["outputs"]] == [20, 40]
+    assert [update for update, _ in entry["samples"][0]["outputs"]] == [20, 40]
 
 
 @pytest.mark.parametrize(("ppls", "said"), [
@@ -238,9 +238,9 @@ def test_the_report_says_what_a_run_has_reached(trained: Path, tmp_path: Path) -
 def test_the_report_says_what_more_time_would_bring(tmp_path: Path, ppls: list[float], said: str) -> None:
     valid = [valid_record(10 * i, math.log(ppl), 20.0) for i, ppl in enumerate(ppls, start=1)]
     trained = [train_record(10 * i, 2.0) | {"epoch": i} for i in range(1, 5)]
-    (found,) = reported(tmp_path, write_run(tmp_path / "run", [start_record(), *trained, *valid]))["runs"]
-    assert said in found["outlook"]
-    assert not ppls or "The training is in epoch 5." in found["outlook"]
+    (entry,) = reported(tmp_path, write_run(tmp_path / "run", [start_record(), *trained, *valid]))["runs"]
+    assert said in entry["outlook"]
+    assert not ppls or "The training is in epoch 5." in entry["outlook"]
 
 
 def test_the_report_says_whether_a_run_goes_on(tmp_path: Path) -> None:
@@ -250,16 +250,16 @@ def test_the_report_says_whether_a_run_goes_on(tmp_path: Path) -> None:
 
     assert (shown(40)["status"], shown(50)["status"]) == ("finished", "stopped")
     clock = train_record(41, 2.0) | {"max_updates": 60}  # with --hours, the number changes
-    found = shown(40, clock)
-    assert (found["status"], found["facts"][0]) == ("stopped", ["updates", "41", "of 60"])
+    entry = shown(40, clock)
+    assert (entry["status"], entry["facts"][0]) == ("stopped", ["updates", "41", "of 60"])
     failure = {"kind": "end", "update": 40, "outcome": "failed", "message": "why"}
-    found = shown(50, failure)
-    assert (found["status"], found["message"]) == ("failed", "why")
+    entry = shown(50, failure)
+    assert (entry["status"], entry["message"]) == ("failed", "why")
     with locked(tmp_path / "run" / ".lock", "busy", "wait"):
         assert shown(50, failure)["status"] == "running"  # it is about to resume
-        found = shown(50)
-    assert found["status"] == "running"
-    assert ["training time", "0:00:20", "about 0:00:05 left"] in found["facts"]
+        entry = shown(50)
+    assert entry["status"] == "running"
+    assert ["training time", "0:00:20", "about 0:00:05 left"] in entry["facts"]
 
 
 def test_a_watched_report_follows_the_training(tmp_path: Path) -> None:
@@ -268,8 +268,8 @@ def test_a_watched_report_follows_the_training(tmp_path: Path) -> None:
     with running("report", folder, "--watch") as server:
         page = server.get("/")
         assert page.headers["content-type"] == "text/html; charset=utf-8"
-        (found,) = PAGE_DATA.findall(page.body.decode())
-        version = json.loads(found)["version"]
+        (text,) = PAGE_DATA.findall(page.body.decode())
+        version = json.loads(text)["version"]
         assert server.get(f"/data?{version}").status == 204
         write_run(folder, [*started, train_record(20, 2.0)])
         newer = server.get(f"/data?{version}")

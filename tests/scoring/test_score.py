@@ -78,15 +78,15 @@ def test_every_metric_and_its_interval_equal_sacrebleus(name: str, references: l
     references = [lines * 10 for lines in references]
     expected = metric.corpus_score(hypotheses, references, n_bootstrap=50)
     (plain,) = corpus_scores(hypotheses, references, [name], ScoreConfig())
-    (found,) = corpus_scores(hypotheses, references, [name], ScoreConfig(bootstrap=50))
-    assert (found.name, plain.score, found.score) == (expected.name, expected.score, expected.score)
-    assert list(found.details.values()) == [getattr(expected, name) for name in DETAILS[name]]
-    assert "|bs:50|seed:12345|" in found.signature == str(metric.get_signature())
-    assert plain.signature == found.signature.replace("bs:50|seed:12345|", "")
+    (score,) = corpus_scores(hypotheses, references, [name], ScoreConfig(bootstrap=50))
+    assert (score.name, plain.score, score.score) == (expected.name, expected.score, expected.score)
+    assert list(score.details.values()) == [getattr(expected, name) for name in DETAILS[name]]
+    assert "|bs:50|seed:12345|" in score.signature == str(metric.get_signature())
+    assert plain.signature == score.signature.replace("bs:50|seed:12345|", "")
     assert plain.confidence is None
-    assert found.confidence is not None
-    assert found.confidence.low < found.score < found.confidence.high
-    mean, half_width = found.confidence.mean, (found.confidence.high - found.confidence.low) / 2
+    assert score.confidence is not None
+    assert score.confidence.low < score.score < score.confidence.high
+    mean, half_width = score.confidence.mean, (score.confidence.high - score.confidence.low) / 2
     assert f"μ = {mean:.2f} ± {half_width:.2f}" in str(expected)
 
 
@@ -100,17 +100,17 @@ JAPANESE = ["猫が座布団に座る。", "彼は東京に行きました。"],
 def test_ter_counts_characters_of_chinese_and_japanese(lang: str, texts: tuple[list[str], list[str]]) -> None:
     hypotheses, references = texts
     expected = TER(normalized=True, asian_support=True)
-    (found,) = corpus_scores(hypotheses, [references], ["ter"], ScoreConfig(target_lang=lang))
-    assert found.score == expected.corpus_score(hypotheses, [references]).score < 60
-    assert found.signature == str(expected.get_signature())
+    (score,) = corpus_scores(hypotheses, [references], ["ter"], ScoreConfig(target_lang=lang))
+    assert score.score == expected.corpus_score(hypotheses, [references]).score < 60
+    assert score.signature == str(expected.get_signature())
     assert corpus_scores(hypotheses, [references], ["ter"], ScoreConfig(target_lang="de"))[0].score == 100
 
 
 def test_chrf_plus_plus_counts_words_too() -> None:
-    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["chrf++"], ScoreConfig())
+    (score,) = corpus_scores(HYPOTHESES, [REFERENCES], ["chrf++"], ScoreConfig())
     metric = CHRF(word_order=2)
-    assert (found.name, found.score) == ("chrF2++", metric.corpus_score(HYPOTHESES, [REFERENCES]).score)
-    assert "|nw:2|" in found.signature == str(metric.get_signature())
+    assert (score.name, score.score) == ("chrF2++", metric.corpus_score(HYPOTHESES, [REFERENCES]).score)
+    assert "|nw:2|" in score.signature == str(metric.get_signature())
 
 
 @pytest.mark.parametrize("name", [*SACREBLEU, "chrf++", "paper-bleu"])
@@ -118,15 +118,15 @@ def test_chrf_plus_plus_counts_words_too() -> None:
 def test_a_blank_reference_is_none_if_there_is_another(name: str, blank: str) -> None:
     config = ScoreConfig(target_lang="en")
     first, second = [*REFERENCES[:3], blank], [OTHERS[0], blank, *OTHERS[2:]]
-    (found,) = corpus_scores(HYPOTHESES, [first, second], [name], config)
+    (score,) = corpus_scores(HYPOTHESES, [first, second], [name], config)
     fewer = [(REFERENCES[0], OTHERS[0]), (REFERENCES[1],), (REFERENCES[2], OTHERS[2]), (OTHERS[3],)]
     if name in SACREBLEU:
         metric = SACREBLEU[name]()
-        streams = [[of_line[0] for of_line in fewer], [of_line[1] if len(of_line) > 1 else None for of_line in fewer]]
-        assert found.score == metric.corpus_score(HYPOTHESES, streams).score
-    assert found.signature.startswith("nrefs:var|")
+        streams = [[row[0] for row in fewer], [row[1] if len(row) > 1 else None for row in fewer]]
+        assert score.score == metric.corpus_score(HYPOTHESES, streams).score
+    assert score.signature.startswith("nrefs:var|")
     (paired, *_), _ = compared_scores([HYPOTHESES, OTHERS], [first, second], [name], config)
-    assert paired.score == found.score
+    assert paired.score == score.score
     (alone,) = corpus_scores(HYPOTHESES, [first], [name], config)
     assert alone.signature.startswith("nrefs:1|")  # the only reference counts, even if it is blank
 
@@ -134,8 +134,8 @@ def test_a_blank_reference_is_none_if_there_is_another(name: str, blank: str) ->
 @pytest.mark.parametrize("name", [*SACREBLEU, "chrf++"])
 def test_each_sentence_has_the_score_that_sacrebleu_gives_it(name: str) -> None:
     metrics = {"bleu": BLEU(effective_order=True), "chrf": CHRF(), "chrf++": CHRF(word_order=2), "ter": TER()}
-    found = sentence_scores(HYPOTHESES, [REFERENCES, ["", *OTHERS[1:]]], name, ScoreConfig())
-    for score, hypothesis, *references in zip(found, HYPOTHESES, REFERENCES, OTHERS, strict=True):
+    scores = sentence_scores(HYPOTHESES, [REFERENCES, ["", *OTHERS[1:]]], name, ScoreConfig())
+    for score, hypothesis, *references in zip(scores, HYPOTHESES, REFERENCES, OTHERS, strict=True):
         if hypothesis == HYPOTHESES[0]:
             references.pop()
         assert score.score == metrics[name].sentence_score(hypothesis, references).score
@@ -179,9 +179,9 @@ def test_lowercase_ignores_case() -> None:
 
 @pytest.mark.parametrize("tokenize", ["13a", "none", "intl", "char", "zh"])
 def test_every_tokeniser_gives_sacrebleus_score_whatever_the_language(tokenize: str) -> None:
-    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(tokenize=tokenize, target_lang="zh"))
-    assert found.score == BLEU(tokenize=tokenize).corpus_score(HYPOTHESES, [REFERENCES]).score
-    assert f"tok:{tokenize}" in found.signature
+    (score,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(tokenize=tokenize, target_lang="zh"))
+    assert score.score == BLEU(tokenize=tokenize).corpus_score(HYPOTHESES, [REFERENCES]).score
+    assert f"tok:{tokenize}" in score.signature
 
 
 @pytest.mark.parametrize("hypotheses, references, message", [
@@ -252,12 +252,12 @@ def test_json_output_has_all_metrics_against_all_references(tmp_path: Path) -> N
     options = ["--metric=ter", "--metric=bleu", "--metric=ter", "--bootstrap=20", "--json"]
     done = run("score", *files, *options)
     assert done.stderr == ""
-    found = json.loads(done.stdout)
-    assert list(found) == ["ter", "bleu"]
-    assert found["bleu"]["score"] == BLEU().corpus_score(HYPOTHESES, [REFERENCES, OTHERS]).score
-    assert found["ter"]["details"].keys() == {"edits", "reference_length"}
-    assert found["bleu"]["confidence"]["low"] < found["bleu"]["confidence"]["high"]
-    assert found["ter"]["signature"].startswith("nrefs:2|bs:20|seed:12345|")
+    report = json.loads(done.stdout)
+    assert list(report) == ["ter", "bleu"]
+    assert report["bleu"]["score"] == BLEU().corpus_score(HYPOTHESES, [REFERENCES, OTHERS]).score
+    assert report["ter"]["details"].keys() == {"edits", "reference_length"}
+    assert report["bleu"]["confidence"]["low"] < report["bleu"]["confidence"]["high"]
+    assert report["ter"]["signature"].startswith("nrefs:2|bs:20|seed:12345|")
 
 
 def test_the_scores_of_sentences_are_lines_of_numbers(tmp_path: Path) -> None:
@@ -273,9 +273,9 @@ def test_the_scores_of_sentences_are_lines_of_numbers(tmp_path: Path) -> None:
     lines = done.stdout.decode().splitlines()
     assert lines == [f"{bleu:.2f}\t{chrf:.2f}" for bleu, chrf in expected]
     assert "BLEU nrefs:1|case:mixed|eff:yes|" in done.stderr and "chrF2++ nrefs:1|" in done.stderr
-    found = json.loads(run(*command, "--json", stdin=text).stdout)
-    assert list(zip(found["bleu"]["scores"], found["chrf++"]["scores"], strict=True)) == list(map(tuple, expected))
-    assert "eff:yes" in found["bleu"]["signature"]
+    report = json.loads(run(*command, "--json", stdin=text).stdout)
+    assert list(zip(report["bleu"]["scores"], report["chrf++"]["scores"], strict=True)) == list(map(tuple, expected))
+    assert "eff:yes" in report["bleu"]["signature"]
     for options in (["--bootstrap=9"], ["--metric=paper-bleu"], ["--hypothesis", reference, "--hypothesis", reference]):
         assert "--sentence-level " in failed(*command, *options, stdin=text)
 
@@ -300,15 +300,15 @@ def test_references_of_wmt_must_be_made_text(tmp_path: Path, begin: str) -> None
 def test_a_system_that_is_nearly_empty_has_an_interval_of_chrf() -> None:
     """Some samples of it have no characters at all."""
     hypotheses, references = ["Haus", *[""] * 9], ["Haus", *["Der Baum ist hier."] * 9]
-    (found,) = corpus_scores(hypotheses, [references], ["chrf"], ScoreConfig(bootstrap=50))
-    assert found.confidence is not None and found.confidence.low < found.score < found.confidence.high
+    (score,) = corpus_scores(hypotheses, [references], ["chrf"], ScoreConfig(bootstrap=50))
+    assert score.confidence is not None and score.confidence.low < score.score < score.confidence.high
 
 
 def test_references_that_are_nearly_empty_have_an_interval_of_ter() -> None:
     """Some samples of them have no words at all."""
     hypotheses, references = ["x y", "x y", "z"], ["a b", "a b", ""]
-    (found,) = corpus_scores(hypotheses, [references], ["ter"], ScoreConfig(bootstrap=50))
-    assert found.confidence is not None and found.confidence.low < found.score < found.confidence.high
+    (score,) = corpus_scores(hypotheses, [references], ["ter"], ScoreConfig(bootstrap=50))
+    assert score.confidence is not None and score.confidence.low < score.score < score.confidence.high
 
 
 def test_bootstrap_adds_the_confidence_interval_to_the_line(tmp_path: Path) -> None:
@@ -364,9 +364,9 @@ def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
     """Computes BLEU as multi-bleu.perl does, with one reference and with spaces between tokens."""
     product = 1.0
     for n in range(1, 5):
-        found, wanted = ([n_grams(line, n) for line in side] for side in (hypotheses, references))
-        correct = sum((a & b).total() for a, b in zip(found, wanted, strict=True))
-        product *= correct / max(1, sum(map(Counter.total, found)))
+        counts, reference_counts = ([n_grams(line, n) for line in side] for side in (hypotheses, references))
+        correct = sum((a & b).total() for a, b in zip(counts, reference_counts, strict=True))
+        product *= correct / max(1, sum(map(Counter.total, counts)))
     length, reference_length = (sum(len(line.split()) for line in side) for side in (hypotheses, references))
     return 100 * min(1.0, math.exp(1 - reference_length / max(1, length))) * product ** (1 / 4)
 
@@ -379,14 +379,14 @@ def n_grams(line: str, n: int) -> Counter[tuple[str, ...]]:
 def test_paper_bleu_equals_a_score_computed_by_hand() -> None:
     """Quotes become ASCII, the stop becomes a token, and the compound becomes three tokens: 9 tokens against 10."""
     hypothesis, reference = ["Ein “Text-Editor” hilft sehr."], ['Ein "Text-Editor" hilft uns sehr.']
-    (found,) = corpus_scores(hypothesis, [reference], ["paper-bleu"], ScoreConfig(target_lang="de"))
+    (score,) = corpus_scores(hypothesis, [reference], ["paper-bleu"], ScoreConfig(target_lang="de"))
     # Ein " Text ##AT##-##AT## Editor " hilft [uns] sehr . : of the n-grams, 9/9, 7/8, 5/7 and 4/6 match.
     expected = 100 * math.exp(1 - 10 / 9) * (9 / 9 * 7 / 8 * 5 / 7 * 4 / 6) ** 0.25
-    assert found.score == pytest.approx(expected, abs=1e-6)
+    assert score.score == pytest.approx(expected, abs=1e-6)
     (whole,) = corpus_scores(hypothesis, [reference], ["paper-bleu"], ScoreConfig(target_lang="fr"))
     # Ein " Text-Editor " hilft [uns] sehr . : 7 tokens against 8; of the n-grams, 7/7, 5/6, 3/5 and 2/4 match.
     assert whole.score == pytest.approx(100 * math.exp(1 - 8 / 7) * (5 / 6 * 3 / 5 * 2 / 4) ** 0.25, abs=1e-6)
-    assert "compounds:split" in found.signature
+    assert "compounds:split" in score.signature
     assert "compounds:whole" in whole.signature
 
 
@@ -423,8 +423,8 @@ def check_punctuation(lang: str, reference: list[str]) -> None:
 @given(st.lists(st.tuples(*[st.lists(st.sampled_from("abcdef"), max_size=12)] * 2), min_size=1, max_size=6))
 def test_paper_bleu_equals_multi_bleu(pairs: list[tuple[list[str], list[str]]]) -> None:
     hypotheses, references = ([" ".join(words) for words in side] for side in zip(*pairs, strict=True))
-    (found,) = corpus_scores(hypotheses, [references], ["paper-bleu"], ScoreConfig(target_lang="de"))
-    assert found.score == pytest.approx(multi_bleu(hypotheses, references), abs=1e-6)
+    (score,) = corpus_scores(hypotheses, [references], ["paper-bleu"], ScoreConfig(target_lang="de"))
+    assert score.score == pytest.approx(multi_bleu(hypotheses, references), abs=1e-6)
 
 
 def test_paper_bleu_is_always_printed_with_sacrebleus_bleu(tmp_path: Path) -> None:

@@ -162,9 +162,9 @@ def test_corrections_are_for_one_direction_also_through_a_third_language(tmp_pat
         assert translated(server, "some words", **pair) == pivoted
         kept(server, "some words", "etwas")
         document = server.send("POST", "/documents?name=a.txt&source_lang=en&target_lang=de", b"some words\n").json
-        while (result := server.get(f"/documents/{document['id']}/result")).status == 503:
+        while (answer := server.get(f"/documents/{document['id']}/result")).status == 503:
             pass
-        assert result.body == b"etwas\n"
+        assert answer.body == b"etwas\n"
 
 
 @pytest.mark.parametrize("changed, status, said", [

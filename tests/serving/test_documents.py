@@ -64,9 +64,9 @@ def tell_ends() -> None:
     """Makes a server write "ended ID" to standard output when a document is done or has failed."""
     ended = DocumentStore._ended
 
-    def told(documents: DocumentStore, number: str) -> None:
-        ended(documents, number)
-        os.write(1, f"ended {number}\n".encode())
+    def told(documents: DocumentStore, document_id: str) -> None:
+        ended(documents, document_id)
+        os.write(1, f"ended {document_id}\n".encode())
 
     DocumentStore._ended = told  # type: ignore[method-assign]
 
@@ -77,20 +77,20 @@ def upload(server: Server, name: str, content: bytes, languages: str = "source_l
     return str(answer.json["id"])
 
 
-def ended(server: Server, number: str) -> dict[str, Any]:
+def ended(server: Server, document_id: str) -> dict[str, Any]:
     """Returns the state of a document when it is done or has failed."""
-    server.wait_for(f"ended {number}")
-    return dict(server.get(f"/documents/{number}").json)
+    server.wait_for(f"ended {document_id}")
+    return dict(server.get(f"/documents/{document_id}").json)
 
 
 def failed(server: Server, name: str, content: bytes, languages: str = "source_lang=en&target_lang=de") -> str:
     """Returns the error of a document that cannot be translated."""
-    number = upload(server, name, content, languages)
-    found = ended(server, number)
-    answer = server.get(f"/documents/{number}/result")
-    assert (found["state"], answer.status, answer.json["error"]) == ("failed", 400, found["error"])
-    assert re.fullmatch(".{1,400}", found["error"])
-    return str(found["error"])
+    document_id = upload(server, name, content, languages)
+    state = ended(server, document_id)
+    answer = server.get(f"/documents/{document_id}/result")
+    assert (state["state"], answer.status, answer.json["error"]) == ("failed", 400, state["error"])
+    assert re.fullmatch(".{1,400}", state["error"])
+    return str(state["error"])
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +109,11 @@ def test_a_glossary_is_that_of_translate_file(
     options = [*OPTIONS, f"--glossary={folder}/terms.tsv"]
     run("translate-file", folder / "in" / "b.html", "--model", models[0], *options, "--output", tmp_path / "b.html")
     languages = "source_lang=en&target_lang={}&glossary={}"
-    number = upload(server, "b.html", HTML.encode(), languages.format("de", "terms"))
-    state = ended(server, number)
+    document_id = upload(server, "b.html", HTML.encode(), languages.format("de", "terms"))
+    state = ended(server, document_id)
     assert (state["state"], state["terms"]) == ("done", 1)
-    found = server.get(f"/documents/{number}/result").body
-    assert found == (tmp_path / "b.html").read_bytes() != expected["b.html"]
+    content = server.get(f"/documents/{document_id}/result").body
+    assert content == (tmp_path / "b.html").read_bytes() != expected["b.html"]
     assert "the chosen glossary needs a single model" in failed(
         server, "a.txt", b"some words", languages.format("fr", "terms")
     )
@@ -129,8 +129,8 @@ def test_sentences_that_suffer_from_their_terms_are_listed(server: Server) -> No
         for line, translation in zip(lines, answer["translations"], strict=True)
         if translation["sentences"][0]["hypotheses"][0].get("doubts")
     }
-    number = upload(server, "a.txt", "\n".join(lines).encode(), "source_lang=en&target_lang=de&glossary=rare")
-    listed = ended(server, number)["least_confident"]
+    document_id = upload(server, "a.txt", "\n".join(lines).encode(), "source_lang=en&target_lang=de&glossary=rare")
+    listed = ended(server, document_id)["least_confident"]
     assert {(entry["source"], entry["target"]) for entry in listed if entry.get("doubts")} == doubtful != set()
 
 
@@ -157,41 +157,41 @@ def test_the_terms_of_a_sentence_have_the_form_that_its_translation_has(server: 
 def test_a_document_is_that_of_translate_file_and_deleted_after_its_download(
     server: Server, expected: dict[str, bytes], name: str
 ) -> None:
-    number = upload(server, name, DOCUMENTS[name].encode())
-    found = ended(server, number)
-    assert found == {"state": "done", "sentences": found["sentences"], "done": found["sentences"]}
-    assert server.get(f"/documents/{number}/result", Authorization="").status == 401
-    answer = server.get(f"/documents/{number}/result")
+    document_id = upload(server, name, DOCUMENTS[name].encode())
+    state = ended(server, document_id)
+    assert state == {"state": "done", "sentences": state["sentences"], "done": state["sentences"]}
+    assert server.get(f"/documents/{document_id}/result", Authorization="").status == 401
+    answer = server.get(f"/documents/{document_id}/result")
     assert answer.body == expected[name] != DOCUMENTS[name].encode()
     assert answer.headers["content-disposition"] == f'attachment; filename="{name[0]}.de.{name[2:]}"'
     kinds = answer.headers["content-type"], answer.headers["x-content-type-options"]
     assert kinds == ("application/octet-stream", "nosniff")
-    for path in (f"/documents/{number}", f"/documents/{number}/result"):
+    for path in (f"/documents/{document_id}", f"/documents/{document_id}/result"):
         answer = server.get(path)
         assert (answer.status, answer.json["error"][:25]) == (404, "there is no such document")
-    assert server.send("DELETE", f"/documents/{number}").status == 404
-    assert found["sentences"] == {"a.txt": 3, "b.html": 3, "c.srt": 2}[name]  # each sentence once
+    assert server.send("DELETE", f"/documents/{document_id}").status == 404
+    assert state["sentences"] == {"a.txt": 3, "b.html": 3, "c.srt": 2}[name]  # each sentence once
 
 
 def test_names_are_no_paths_and_stay_as_they_are(server: Server) -> None:
     names = {"../%C3%BCber%20%22uns%22.TXT": "%C3%BCber%20%22uns%22.de.TXT", "C:%5Cx%5Ca%2520b.txt": "a%2520b.de.txt"}
     for name, expected_name in names.items():
-        number = upload(server, name, b"some words")
-        assert ended(server, number)["state"] == "done"
-        shown = server.get(f"/documents/{number}/result").headers["content-disposition"]
+        document_id = upload(server, name, b"some words")
+        assert ended(server, document_id)["state"] == "done"
+        shown = server.get(f"/documents/{document_id}/result").headers["content-disposition"]
         assert shown == f"attachment; filename*=UTF-8''{expected_name}"
 
 
 def test_languages_are_identified_and_may_need_two_models(server: Server) -> None:
     german = "Der alte Lehrer sieht einen Hund in dem schönen Park.".encode()
-    number = upload(server, "a.txt", german, "source_lang=auto&target_lang=de")
-    assert ended(server, number)["state"] == "done"
-    assert server.get(f"/documents/{number}/result").body == german
-    number = upload(server, "a.txt", b"some words", "source_lang=en&target_lang=fr")
-    assert ended(server, number)["state"] == "done"
+    document_id = upload(server, "a.txt", german, "source_lang=auto&target_lang=de")
+    assert ended(server, document_id)["state"] == "done"
+    assert server.get(f"/documents/{document_id}/result").body == german
+    document_id = upload(server, "a.txt", b"some words", "source_lang=en&target_lang=fr")
+    assert ended(server, document_id)["state"] == "done"
     pair = {"source_lang": "en", "target_lang": "fr"}
-    found = server.translate("some words", **pair)["translations"][0]["text"]
-    assert server.get(f"/documents/{number}/result").body.decode() == found
+    text = server.translate("some words", **pair)["translations"][0]["text"]
+    assert server.get(f"/documents/{document_id}/result").body.decode() == text
     said = failed(server, "b.html", HTML.encode(), "source_lang=en&target_lang=fr")
     needs = "needs a single model, but en-de and de-fr translate in turn"
     assert said == f"b.html is not translated: its markup {needs}; give plain text"
@@ -287,19 +287,19 @@ def test_clients_of_deepl_translate_documents(server: Server, expected: dict[str
     assert multipart(server, "/v2/document/", DEEPL, **AUTH).status == 200
     answer = multipart(server, "/v2/document", DEEPL, **AUTH)
     assert answer.status == 200, answer.body
-    (name, number), (field, key) = answer.json.items()
+    (name, document_id), (field, key) = answer.json.items()
     assert (name, field) == ("document_id", "document_key")
-    server.wait_for(f"ended {number}{key}")
-    found = server.post(f"/v2/document/{number}", {field: key}, **AUTH).json
+    server.wait_for(f"ended {document_id}{key}")
+    state = server.post(f"/v2/document/{document_id}", {field: key}, **AUTH).json
     sentences = ("Some words to %s learn.", "A few more!", "few pieces")
-    assert found == {"document_id": number, "status": "done", "billed_characters": sum(map(len, sentences))}
-    assert server.post(f"/v2/document/{number}/result", {field: key[1:]}, **AUTH).status == 404
-    assert server.post(f"/v2/document/{number}/result", {field: key}, **AUTH).body == expected["b.html"]
-    assert server.post(f"/v2/document/{number}/result", {field: key}, **AUTH).status == 404
-    number, key = multipart(server, "/v2/document", DEEPL | {"filename": "c.srt"}, **AUTH).json.values()
-    server.wait_for(f"ended {number}{key}")
-    found = server.post(f"/v2/document/{number}", {field: key}, **AUTH).json
-    assert found["status"] == "error" and "c.srt" in found["error_message"]
+    assert state == {"document_id": document_id, "status": "done", "billed_characters": sum(map(len, sentences))}
+    assert server.post(f"/v2/document/{document_id}/result", {field: key[1:]}, **AUTH).status == 404
+    assert server.post(f"/v2/document/{document_id}/result", {field: key}, **AUTH).body == expected["b.html"]
+    assert server.post(f"/v2/document/{document_id}/result", {field: key}, **AUTH).status == 404
+    document_id, key = multipart(server, "/v2/document", DEEPL | {"filename": "c.srt"}, **AUTH).json.values()
+    server.wait_for(f"ended {document_id}{key}")
+    state = server.post(f"/v2/document/{document_id}", {field: key}, **AUTH).json
+    assert state["status"] == "error" and "c.srt" in state["error_message"]
 
 
 @pytest.mark.parametrize("fields, said", [
@@ -317,7 +317,7 @@ def test_deepl_refuses_documents(server: Server, fields: dict[str, Any], said: s
 
 
 def test_a_form_with_many_parts_or_a_long_head_is_not_read_to_its_end(server: Server) -> None:
-    many: dict[str, Any] = {f"field{number}": "" for number in range(999)}
+    many: dict[str, Any] = {f"field{index}": "" for index in range(999)}
     for fields in (
         many | {"file": LIBRETRANSLATE["file"]} | LIBRETRANSLATE,
         LIBRETRANSLATE | {"file": ("a" * 4096 + ".txt", b"some words")},
@@ -357,8 +357,8 @@ def hostile_requests(draw: random.Random) -> Iterator[tuple[str, bytes, str]]:
     for body in bodies:
         path = draw.choice(["/translate_file", "/v2/document", "/documents", "/documents?name=%FF.html"])
         yield path, body, draw.choice([*kinds, kinds[1], "application/json"])
-    number = draw.choice(["a" * 64, "..%2f..", "%00", "a" * 2000, "é".encode().hex()])
-    for path in (f"/v2/document/{number}", f"/v2/document/{number}/result"):
+    document_id = draw.choice(["a" * 64, "..%2f..", "%00", "a" * 2000, "é".encode().hex()])
+    for path in (f"/v2/document/{document_id}", f"/v2/document/{document_id}/result"):
         yield path, draw.choice([b"", noise, b'{"document_key": "x"}', b'{"document_key": [1]}']), "application/json"
 
 
@@ -442,27 +442,27 @@ class Workers:
             self._futures.append(done)
         return done
 
-    def _found(self, number: int) -> list[list[Translation]]:
-        return [[Translation(text.upper(), 0.0, [], [])] for text in self.batches[number]]
+    def _found(self, index: int) -> list[list[Translation]]:
+        return [[Translation(text.upper(), 0.0, [], [])] for text in self.batches[index]]
 
     def hold(self) -> None:
         self._futures = []
 
-    async def finish(self, number: int) -> None:
+    async def finish(self, index: int) -> None:
         assert self._futures is not None
-        self._futures[number].set_result(self._found(number))
+        self._futures[index].set_result(self._found(index))
         await settled()
 
-    async def fail(self, number: int, error: Exception) -> None:
+    async def fail(self, index: int, error: Exception) -> None:
         assert self._futures is not None
-        self._futures[number].set_exception(error)
+        self._futures[index].set_exception(error)
         await settled()
 
     def add(self, *lines: str) -> str:
         return self.documents.add("\n".join(lines).encode(), DocumentFields(name="a.txt"))
 
-    def state(self, number: str) -> str:
-        return self.documents.get(number).state
+    def state(self, document_id: str) -> str:
+        return self.documents.get(document_id).state
 
 
 async def settled() -> None:
@@ -475,11 +475,11 @@ async def test_a_translated_document_is_kept_for_half_an_hour(models: list[Path]
     kept, failed = workers.add("some words"), workers.documents.add(b"\xff", DocumentFields(name="a.html"))
     await asyncio.sleep(1799)
     assert (workers.state(kept), workers.state(failed)) == ("done", "failed")
-    assert [workers.documents.get(number).content for number in (kept, failed)] == [b"SOME WORDS", b""]
+    assert [workers.documents.get(document_id).content for document_id in (kept, failed)] == [b"SOME WORDS", b""]
     await asyncio.sleep(2)
-    for number in (kept, failed):
+    for document_id in (kept, failed):
         with pytest.raises(UnknownNameError):
-            workers.state(number)
+            workers.state(document_id)
 
 
 @in_virtual_time
@@ -498,21 +498,21 @@ async def test_a_document_that_ends_after_many_others_is_kept(models: list[Path]
 @in_virtual_time
 async def test_what_markup_must_keep_is_inserted_if_the_engine_cannot_require_it(models: list[Path]) -> None:
     workers = Workers(models[0])
-    number = workers.documents.add(b"<p>some %d words", DocumentFields(name="a.html"))
+    document_id = workers.documents.add(b"<p>some %d words", DocumentFields(name="a.html"))
     await settled()
     assert workers.required == {Required()}
-    assert b"%d" in workers.documents.take(number).content
+    assert b"%d" in workers.documents.take(document_id).content
 
 
 @in_virtual_time
 async def test_of_many_documents_the_last_ones_are_kept(models: list[Path]) -> None:
-    workers, numbers = Workers(models[0]), []
+    workers, document_ids = Workers(models[0]), []
     for _ in range(33):
-        numbers.append(workers.add("some words"))
+        document_ids.append(workers.add("some words"))
         await settled()
     with pytest.raises(UnknownNameError):
-        workers.state(numbers[0])
-    assert {workers.state(number) for number in numbers[1:]} == {"done"}
+        workers.state(document_ids[0])
+    assert {workers.state(document_id) for document_id in document_ids[1:]} == {"done"}
 
 
 @in_virtual_time
@@ -520,12 +520,14 @@ async def test_short_requests_and_documents_take_turns(models: list[Path]) -> No
     """Documents fill half of the queue at most, and what comes later needs not wait for all of it."""
     workers = Workers(models[0], max_waiting=160)
     workers.hold()
-    numbers = [workers.add(*(f"{sentence} {letter}" for sentence in some_sentences(50, 1))) for letter in "abcdefgh"]
+    document_ids = [
+        workers.add(*(f"{sentence} {letter}" for sentence in some_sentences(50, 1))) for letter in "abcdefgh"
+    ]
     await settled()
     assert workers.scheduler.waiting + sum(map(len, workers.batches)) == 80
-    assert {workers.state(number) for number in numbers} == {"translating"}
+    assert {workers.state(n) for n in document_ids} == {"translating"}
     with pytest.raises(OverloadedError, match="the document is not translated yet; try again later"):
-        workers.documents.take(numbers[0])
+        workers.documents.take(document_ids[0])
     with pytest.raises(OverloadedError, match="8 documents are being translated; try again later"):
         workers.add("some words")
     request = asyncio.create_task(workers.service.translate(TranslateBody(source="short")))
@@ -533,12 +535,12 @@ async def test_short_requests_and_documents_take_turns(models: list[Path]) -> No
     await workers.finish(0)
     await workers.finish(1)
     assert "short" in workers.batches[2] + workers.batches[1]
-    number = 2
-    while number < len(workers.batches):
-        await workers.finish(number)
-        number += 1
+    index = 2
+    while index < len(workers.batches):
+        await workers.finish(index)
+        index += 1
     assert (await request)["translations"][0]["text"] == "SHORT"
-    assert [workers.documents.get(n).content.decode().splitlines()[0][-1] for n in numbers] == [*"ABCDEFGH"]
+    assert [workers.documents.get(n).content.decode().splitlines()[0][-1] for n in document_ids] == [*"ABCDEFGH"]
 
 
 @in_virtual_time
@@ -549,8 +551,8 @@ async def test_the_parts_of_a_long_line_take_turns_with_short_lines(models: list
     for fields in ({"source": "a"}, {"source": "a few " * 50, "max_source_length": 16}, {"source": ["short"] * 8}):
         tasks.append(asyncio.create_task(workers.service.translate(TranslateBody.model_validate(fields))))
         await settled()
-    for number in range(5):
-        await workers.finish(number)
+    for index in range(5):
+        await workers.finish(index)
     assert [len(batch) for batch in workers.batches] == [1, 4, 4, 4, 4, 2]
     assert [task.done() for task in tasks] == [True, False, True]
 
@@ -563,15 +565,15 @@ async def test_a_document_waits_while_the_queue_is_full(models: list[Path]) -> N
     await settled()
     others = asyncio.create_task(workers.service.translate(TranslateBody(source=["a", "b", "c"])))
     await settled()
-    number = workers.add("some words")
+    document_id = workers.add("some words")
     await asyncio.sleep(100)
-    assert (workers.state(number), workers.scheduler.waiting) == ("translating", 3)
+    assert (workers.state(document_id), workers.scheduler.waiting) == ("translating", 3)
     await workers.finish(0)
     await workers.finish(1)
     await asyncio.sleep(1)
     await workers.finish(2)
     assert (first.done(), others.done(), workers.batches[2]) == (True, True, ["some words"])
-    assert workers.documents.take(number).content == b"SOME WORDS"
+    assert workers.documents.take(document_id).content == b"SOME WORDS"
 
 
 @in_virtual_time
@@ -587,9 +589,9 @@ async def test_what_is_deleted_stops(models: list[Path]) -> None:
     waiting.cancel()
     await settled()
     assert workers.scheduler.waiting == 0
-    for number in (deleted, left):
+    for document_id in (deleted, left):
         with pytest.raises(UnknownNameError):
-            workers.state(number)
+            workers.state(document_id)
     await workers.finish(0)
     assert len(workers.batches) == 1
 
@@ -598,10 +600,10 @@ async def test_what_is_deleted_stops(models: list[Path]) -> None:
 async def test_a_dead_worker_fails_the_document_that_it_worked_on(models: list[Path]) -> None:
     workers = Workers(models[0])
     workers.hold()
-    number = workers.add("some words")
+    document_id = workers.add("some words")
     await settled()
     await workers.fail(0, WorkerDiedError())
-    document = workers.documents.get(number)
+    document = workers.documents.get(document_id)
     assert (document.state, document.sentences, document.done) == ("failed", 1, 0)
     assert document.error == "a worker process of the server died; send less or try again later"
 

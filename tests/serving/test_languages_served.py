@@ -42,8 +42,8 @@ def server(models: dict[str, Path]) -> Iterator[Server]:
 
 def expected(models: dict[str, Path], name: str, source_lang: str = "", target_lang: str = "") -> list[str]:
     languages = [f"--source-lang={source_lang}", f"--target-lang={target_lang}"] if source_lang else []
-    results = generated(models[name], LINES, "--precision=fp32", "--max-length-offset=3", *languages)
-    return [result["hypotheses"][0]["text"] for result in results]
+    translations = generated(models[name], LINES, "--precision=fp32", "--max-length-offset=3", *languages)
+    return [translation["hypotheses"][0]["text"] for translation in translations]
 
 
 def test_a_memory_of_another_direction_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
@@ -147,10 +147,10 @@ def test_other_protocols_translate_in_any_direction(server: Server) -> None:
 def test_the_source_language_is_identified_among_those_that_can_be(server: Server) -> None:
     (text,) = texts(server.translate(GERMAN, source_lang="de", target_lang="fr"))
     for fields in ({}, {"model": "many"}):
-        (found,) = server.translate(GERMAN, source_lang="auto", target_lang="fr", **fields)["translations"]
-        assert (found["detected"], found["text"]) == ("de", text)
-        (found,) = server.translate(GERMAN, source_lang="auto", target_lang="de", **fields)["translations"]
-        assert (found["detected"], found["text"]) == ("de", GERMAN)
+        (answer,) = server.translate(GERMAN, source_lang="auto", target_lang="fr", **fields)["translations"]
+        assert (answer["detected"], answer["text"]) == ("de", text)
+        (answer,) = server.translate(GERMAN, source_lang="auto", target_lang="de", **fields)["translations"]
+        assert (answer["detected"], answer["text"]) == ("de", GERMAN)
     (translation,) = server.post("/v2/translate", {"text": [GERMAN], "target_lang": "FR"}).json["translations"]
     assert translation == {"detected_source_language": "DE", "text": text}
     (detected,) = server.post("/detect", {"source": ["你好,我在公园里看到一只狗。"]}).json["detected"]
@@ -204,6 +204,6 @@ def test_documents_are_translated_in_a_direction(server: Server) -> None:
         document = server.send("POST", path, source.encode()).json["id"]
         while server.get(f"/documents/{document}").json["state"] in ("waiting", "translating"):
             pass
-        result = server.get(f"/documents/{document}/result")
-        assert result.body.decode() == text
-        assert "a.fra_Latn.txt" in result.headers["content-disposition"]
+        download = server.get(f"/documents/{document}/result")
+        assert download.body.decode() == text
+        assert "a.fra_Latn.txt" in download.headers["content-disposition"]

@@ -57,8 +57,8 @@ def keyed(models: list[Path], folder: Path) -> Iterator[Server]:
 
 
 def expected(model: Path, lines: list[str]) -> list[str]:
-    found = generated(model, lines, "--precision=fp32")
-    return [line["hypotheses"][0]["text"] for line in found]
+    translations = generated(model, lines, "--precision=fp32")
+    return [line["hypotheses"][0]["text"] for line in translations]
 
 
 def form(server: Server, path: str, *fields: tuple[str, Any], method: str = "POST", **headers: str) -> Answer:
@@ -115,9 +115,9 @@ def test_the_source_language_is_identified(server: Server, models: list[Path]) -
     assert texts(answer) == expected(models[1], [*expected(models[0], [ENGLISH]), GERMAN])
     answer = server.translate(lines, source_lang="auto", target_lang="de")
     assert texts(answer) == [*expected(models[0], [ENGLISH]), GERMAN]  # one is in the target language already
-    found = server.post("/detect", {"source": lines}).json["detected"]
-    assert [one["language"] for one in found] == ["en", "de"]
-    assert all(0.9 < one["probability"] <= 1 for one in found)
+    detections = server.post("/detect", {"source": lines}).json["detected"]
+    assert [detection["language"] for detection in detections] == ["en", "de"]
+    assert all(0.9 < detection["probability"] <= 1 for detection in detections)
     assert server.post("/detect", {"source": ""}).json["detected"][0]["language"] in ("de", "en", "fr")
     (translated,) = server.post("/detect", {"source": "", "target_lang": "fr"}).json["detected"]
     assert translated["language"] in ("de", "en")  # those that are translated into French
@@ -149,26 +149,28 @@ def test_libretranslate_translates(server: Server, models: list[Path]) -> None:
         h["text"] for h in generated(models[0], lines[:1], "--precision=fp32", "--n-best=4")[0]["hypotheses"]
     ]
     assert (answer["translatedText"], answer["alternatives"]) == (best, [text for text in others if text != best])
-    found = server.post("/translate", {"q": [GERMAN], "source": "AUTO", "target": "fr", "alternatives": 1}).json
-    assert found["translatedText"] == expected(models[1], [GERMAN])
-    assert [one["language"] for one in found["detectedLanguage"]] == ["de"] and len(found["alternatives"]) == 1
+    reply = server.post("/translate", {"q": [GERMAN], "source": "AUTO", "target": "fr", "alternatives": 1}).json
+    assert reply["translatedText"] == expected(models[1], [GERMAN])
+    assert [detection["language"] for detection in reply["detectedLanguage"]] == ["de"] and len(
+        reply["alternatives"]
+    ) == 1
     assert texts(server.translate(lines[0], model="en-de")) == [first]  # requests of this server keep their path
 
 
 def test_markup_is_put_around_the_aligned_words(server: Server, models: list[Path]) -> None:
     """A unit of one sentence is translated as the library does; the words of another sentence keep their tags."""
-    one = '<p>some <b class="x">words</b> to <i>learn</i></p>\n<code>a b</code>'
+    html = '<p>some <b class="x">words</b> to <i>learn</i></p>\n<code>a b</code>'
     translator = nmt.Translator.load(models[0], runtime=FP32)
-    expected = translated_html(translator, one, SearchConfig())
+    expected = translated_html(translator, html, SearchConfig())
     assert '<b class="x">' in expected and expected.endswith("</p>\n<code>a b</code>")
     pair = {"source": "en", "target": "de"}
-    assert server.post("/translate", {"q": one, **pair, "format": "html"}).json == {"translatedText": expected}
-    body = {"text": [one], "source_lang": "EN", "target_lang": "DE", "tag_handling": "html"}
+    assert server.post("/translate", {"q": html, **pair, "format": "html"}).json == {"translatedText": expected}
+    body = {"text": [html], "source_lang": "EN", "target_lang": "DE", "tag_handling": "html"}
     assert texts(server.post("/v2/translate", body).json) == [expected]
     (first,) = texts(server.translate("Some words.", source_lang="en", target_lang="de"))
-    two = "<p>Some words. <u>To <b>learn</b> more!</u></p>"
-    (found,) = texts(server.translate(two, source_lang="en", target_lang="de", markup="xml"))
-    assert found.startswith(f"<p>{first} <u>") and found.endswith("</u></p>") and "<b>" in found
+    xml = "<p>Some words. <u>To <b>learn</b> more!</u></p>"
+    (translation,) = texts(server.translate(xml, source_lang="en", target_lang="de", markup="xml"))
+    assert translation.startswith(f"<p>{first} <u>") and translation.endswith("</u></p>") and "<b>" in translation
 
 
 @pytest.mark.parametrize("text", ["hi!", "OK", "Save", "Edit", "a", "100 km", "hm...", "(n/a)"])
@@ -178,8 +180,8 @@ def test_a_text_whose_language_is_not_clear_is_translated(server: Server, models
     assert (translation["detected"], [translation["text"]]) == ("en", expected(models[0], [text]))
     answer = server.post("/translate", {"q": text, "source": "auto", "target": "de"}).json
     assert answer["detectedLanguage"]["language"] == "en" and answer["translatedText"] == translation["text"]
-    (found,) = server.post("/v2/translate", {"text": text, "target_lang": "DE"}).json["translations"]
-    assert found == {"detected_source_language": "EN", "text": translation["text"]}
+    (deepl_translation,) = server.post("/v2/translate", {"text": text, "target_lang": "DE"}).json["translations"]
+    assert deepl_translation == {"detected_source_language": "EN", "text": translation["text"]}
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", " \t\u00a0\n\n \r\n", "\u3000", "\u200b\ufeff"])
@@ -205,12 +207,12 @@ def test_spaces_around_lines_stay(server: Server, models: list[Path], before: st
     assert server.post("/translate", {"q": source, "source": "en", "target": "de"}).json == {"translatedText": spaced}
     body = {"text": source, "source_lang": "EN", "target_lang": "DE"}
     assert texts(server.post("/v2/translate", body).json) == [spaced]
-    one = {"text": f"{before}some words\nto learn{behind}", "split_sentences": "nonewlines"}
-    assert texts(server.post("/v2/translate", body | one).json) == [f"{before}{first}{behind}"]
+    fields = {"text": f"{before}some words\nto learn{behind}", "split_sentences": "nonewlines"}
+    assert texts(server.post("/v2/translate", body | fields).json) == [f"{before}{first}{behind}"]
 
 
 def test_libretranslate_lists_and_detects(server: Server) -> None:
-    names = {one["code"]: (one["name"], one["targets"]) for one in server.get("/languages").json}
+    names = {language["code"]: (language["name"], language["targets"]) for language in server.get("/languages").json}
     assert names == {"de": ("German", ["de", "fr"]), "en": ("English", ["de", "en", "fr"]), "fr": ("French", ["fr"])}
     for answer in (server.post("/detect", {"q": GERMAN}), form(server, "/detect", ("q", GERMAN))):
         assert [*answer.json[0]] == ["confidence", "language"]
@@ -257,26 +259,26 @@ def test_deepl_translates(server: Server, models: list[Path]) -> None:
     }
     fields = [("text", lines[0]), ("text", lines[1]), ("target_lang", "de"), ("source_lang", "en"), ("context", "x")]
     answer = form(server, "/v2/translate", *fields, ("preserve_formatting", "1"), ("formality", "prefer_more"))
-    assert [one["text"] for one in answer.json["translations"]] == [first, second]
-    (found,) = server.post("/v2/translate", {"text": [GERMAN], "target_lang": "FR"}).json["translations"]
-    assert found == {"detected_source_language": "DE", "text": expected(models[1], [GERMAN])[0]}
+    assert [entry["text"] for entry in answer.json["translations"]] == [first, second]
+    (translation,) = server.post("/v2/translate", {"text": [GERMAN], "target_lang": "FR"}).json["translations"]
+    assert translation == {"detected_source_language": "DE", "text": expected(models[1], [GERMAN])[0]}
 
 
 def test_deepl_splits_sentences_as_it_is_told(server: Server, models: list[Path]) -> None:
     text = "Some words. Learn\nmore!"
-    of_options = {"0": ["Some words. Learn", "more!"], "1": ["Some words.", "Learn", "more!"]}
-    of_options["nonewlines"] = ["Some words.", "Learn more!"]
+    sentences_by_option = {"0": ["Some words. Learn", "more!"], "1": ["Some words.", "Learn", "more!"]}
+    sentences_by_option["nonewlines"] = ["Some words.", "Learn more!"]
     joints = {"0": "{}\n{}", "1": "{} {}\n{}", "nonewlines": "{} {}"}
-    for option, sentences in of_options.items():
+    for option, sentences in sentences_by_option.items():
         body = {"text": text, "source_lang": "EN", "target_lang": "DE", "split_sentences": option}
-        (found,) = server.post("/v2/translate", body).json["translations"]
-        assert found["text"] == joints[option].format(*expected(models[0], sentences)), option
+        (translation,) = server.post("/v2/translate", body).json["translations"]
+        assert translation["text"] == joints[option].format(*expected(models[0], sentences)), option
 
 
 def test_line_breaks_of_markup_stay(server: Server) -> None:
     body = {"text": "<pre>a\n  b</pre><br>", "source_lang": "EN", "target_lang": "DE", "tag_handling": "html"}
-    (found,) = server.post("/v2/translate", body | {"split_sentences": "nonewlines"}).json["translations"]
-    assert found["text"] == body["text"]
+    (translation,) = server.post("/v2/translate", body | {"split_sentences": "nonewlines"}).json["translations"]
+    assert translation["text"] == body["text"]
 
 
 def test_deepl_follows_rules_for_elements(server: Server, models: list[Path]) -> None:
@@ -297,8 +299,8 @@ def test_deepl_follows_rules_for_elements(server: Server, models: list[Path]) ->
     assert translated(text, ignore_tags=["raw", "t"]) == text
     rules: dict[str, Any]
     for rules in ({"non_splitting_tags": ["t"]}, {"outline_detection": "0", "splitting_tags": ["p"]}):
-        found = translated(text, ignore_tags="raw", **rules)
-        assert found.endswith(kept) and re.sub("<[^>]*>", "", found) == f"{joined} a few more"
+        translation = translated(text, ignore_tags="raw", **rules)
+        assert translation.endswith(kept) and re.sub("<[^>]*>", "", translation) == f"{joined} a few more"
     assert translated("<p>some words<i/>to learn</p>", splitting_tags="i") == f"<p>{first}<i/>{second}</p>"
     html = "<P>some words</P> <RAW>a few more</RAW>"
     assert translated(html, tag_handling="html", ignore_tags="Raw", splitting_tags="RAW").startswith(f"<P>{first}</P>")
@@ -311,8 +313,8 @@ def test_deepl_follows_rules_for_elements(server: Server, models: list[Path]) ->
 def test_deepl_names_the_kind_of_model(server: Server, model_type: str) -> None:
     body = {"text": ["ab", "c"], "source_lang": "EN", "target_lang": "DE"}
     answer = server.post("/v2/translate", body | {"model_type": model_type}).json
-    assert {one["model_type_used"] for one in answer["translations"]} == {model_type.removeprefix("prefer_")}
-    assert all("model_type_used" not in one for one in server.post("/v2/translate", body).json["translations"])
+    assert {entry["model_type_used"] for entry in answer["translations"]} == {model_type.removeprefix("prefer_")}
+    assert all("model_type_used" not in entry for entry in server.post("/v2/translate", body).json["translations"])
 
 
 def test_deepl_uses_the_glossaries_of_the_server(models: list[Path], folder: Path) -> None:
@@ -331,8 +333,8 @@ def test_deepl_uses_the_glossaries_of_the_server(models: list[Path], folder: Pat
             assert server.get(f"/v3/{path}").json == glossary
             entries = server.get(f"/v3/{path}/entries?source_lang=EN&target_lang=DE").json
             assert entries == {"dictionaries": [pair | {"entries": tsv, "entries_format": "tsv"}]}
-            found = server.get(f"/v2/{path}").json
-            assert found.items() >= ({"ready": True, "entry_count": 2, "name": glossary["name"]} | pair).items()
+            description = server.get(f"/v2/{path}").json
+            assert description.items() >= ({"ready": True, "entry_count": 2, "name": glossary["name"]} | pair).items()
             answer = server.get(f"/v2/{path}/entries")
             assert (answer.body.decode(), answer.headers["content-type"][:25]) == (tsv, "text/tab-separated-values")
             (text,) = texts(server.post("/v2/translate", body | {"glossary_id": glossary["glossary_id"]}).json)
@@ -353,7 +355,7 @@ def test_deepl_uses_the_glossaries_of_the_server(models: list[Path], folder: Pat
     with serving(*models, *options) as server:  # two pairs, and a pivot that no glossary works with
         listed = server.get("/v3/glossaries").json["glossaries"]
         assert [glossary["glossary_id"] for glossary in listed] == ids
-        assert [one["target_lang"] for one in listed[0]["dictionaries"]] == ["de", "fr"]
+        assert [dictionary["target_lang"] for dictionary in listed[0]["dictionaries"]] == ["de", "fr"]
         assert server.get("/v2/glossaries").json == {"glossaries": []}
         assert server.get(f"/v2/glossaries/{ids[0]}").status == 404
 
@@ -395,7 +397,7 @@ def test_deepl_lists(server: Server, folder: Path) -> None:
     with serving(
         saved(eloquent_checkpoint(4, codec=english), folder / "de-en"), "--device=cpu", "--api=deepl"
     ) as other:
-        assert [one["language"] for one in other.get("/v2/languages?type=target").json] == ["EN-GB", "EN-US"]
+        assert [language["language"] for language in other.get("/v2/languages?type=target").json] == ["EN-GB", "EN-US"]
         assert other.post("/v2/translate", {"text": ["ab"], "source_lang": "DE", "target_lang": "EN-GB"}).status == 200
 
 

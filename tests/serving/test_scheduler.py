@@ -33,13 +33,13 @@ class Workers:
         await settled()
         return task
 
-    async def finish(self, *numbers: int) -> None:
-        for number in numbers:
-            self._futures[number].set_result(list(self.batches[number].upper()))
+    async def finish(self, *indexes: int) -> None:
+        for index in indexes:
+            self._futures[index].set_result(list(self.batches[index].upper()))
             await settled()
 
-    async def fail(self, number: int, message: str) -> None:
-        self._futures[number].set_exception(NmtError(message))
+    async def fail(self, index: int, message: str) -> None:
+        self._futures[index].set_exception(NmtError(message))
         await settled()
 
 
@@ -133,8 +133,8 @@ async def test_of_the_parts_of_a_long_sentence_one_counts_for_the_limit(workers:
     first, *others = items("abcdefghijklmnop")
     request = await workers.request(first, *(other._replace(is_counted=False) for other in others))
     assert workers.scheduler.waiting == 0
-    for number in range(4):
-        await workers.finish(number)
+    for index in range(4):
+        await workers.finish(index)
     assert await request == list("ABCDEFGHIJKLMNOP")
 
 
@@ -179,11 +179,11 @@ class Searching(Workers):
         self._futures.append(Future())
         return self._futures[-1]
 
-    async def advance(self, number: int, done: str, running: str) -> None:
+    async def advance(self, index: int, done: str, running: str) -> None:
         """Ends a call, after which these names are done, and these are searched."""
         keys = {name: key for key, name in self.names.items()}
         translations = {keys[name]: name.upper() for name in done}
-        self._futures[number].set_result(Advanced(translations, [keys[name] for name in running]))
+        self._futures[index].set_result(Advanced(translations, [keys[name] for name in running]))
         await settled()
 
 
@@ -215,11 +215,11 @@ async def test_running_searches_and_batches_take_turns() -> None:
     workers = Searching(1)
     for item in (*joining("a"), *joining("b", kind="b"), *items("cd", kind="score", shares=False)):
         await workers.request(item)
-    for number in range(8):
-        if workers.batches[number] in "cd":
-            await workers.finish(number)
+    for index in range(8):
+        if workers.batches[index] in "cd":
+            await workers.finish(index)
         else:
-            await workers.advance(number, done="", running=workers.batches[number][len("search ")])
+            await workers.advance(index, done="", running=workers.batches[index][len("search ")])
     after_two = ["search b: b", "c", "search a: ", "d", "search b: ", "search a: ", "search b: "]
     assert workers.batches[2:9] == after_two
 

@@ -49,8 +49,8 @@ def chinese_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
 
 
 def expected_texts(model: Path, lines: list[str]) -> list[str]:
-    found = generated(model, lines, "--precision=fp32", "--max-length-offset=3")
-    return [line["hypotheses"][0]["text"] for line in found]
+    translations = generated(model, lines, "--precision=fp32", "--max-length-offset=3")
+    return [line["hypotheses"][0]["text"] for line in translations]
 
 
 def hypotheses(answer: Any) -> list[list[dict[str, Any]]]:
@@ -68,10 +68,10 @@ def test_requests_of_many_clients_share_batches_and_get_the_answers_of_generate(
             answers.append(clients.submit(server.translate, request, **SHORT))
             server.wait_for("queued")
         server.release()
-        found = [text for answer in answers for text in texts(answer.result())]
+        translations = [text for answer in answers for text in texts(answer.result())]
         figures = dict(re.findall(rb"nmt_batch_sentences_(sum|count) (.*)", server.get("/metrics").body))
-    assert found == expected_texts(model, lines)
-    assert len(set(found)) > 60
+    assert translations == expected_texts(model, lines)
+    assert len(set(translations)) > 60
     assert float(figures[b"sum"]) / float(figures[b"count"]) > len(lines) / 5
 
 
@@ -104,8 +104,8 @@ def test_texts_are_split_into_sentences_and_keep_their_lines(model: Path, server
     text = "\nSome words. Learn more!  A few?\n \n\nTo learn.\n"
     (translation,) = server.translate(text, **SHORT)["translations"]
     sentences = ["Some words.", "Learn more!", "A few?", "To learn."]
-    found = [(s["line"], s["source"]) for s in translation["sentences"]]
-    assert found == list(zip([1, 1, 1, 4], sentences, strict=True))
+    numbered_sentences = [(s["line"], s["source"]) for s in translation["sentences"]]
+    assert numbered_sentences == list(zip([1, 1, 1, 4], sentences, strict=True))
     first, second, third, fourth = expected_texts(model, sentences)
     assert translation["text"] == f"\n{first} {second}  {third}\n \n\n{fourth}\n"
     (windows,) = texts(server.translate(text.replace("\n", "\r\n"), **SHORT))
@@ -118,27 +118,27 @@ def test_texts_are_split_into_sentences_and_keep_their_lines(model: Path, server
 
 def test_scores_are_those_of_rescore(model: Path, server: Server) -> None:
     pairs = [("some words", "um ol"), ("more pieces", "ab cd !"), ("", "ab")]
-    found = server.post("/score", {"pairs": [{"source": source, "target": target} for source, target in pairs]}).json
+    answer = server.post("/score", {"pairs": [{"source": source, "target": target} for source, target in pairs]}).json
     stdin = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
     command = ["rescore", model, *FP32, "--output-format=jsonl", "--alignments"]
     expected = [json.loads(line)["rescored"] for line in run(*command, stdin=stdin).stdout.splitlines()]
-    for ours, theirs in zip(found["scores"], expected, strict=True):
+    for ours, theirs in zip(answer["scores"], expected, strict=True):
         assert (ours["pieces"], ours["alignment"]) == (theirs["pieces"], theirs["alignment"])
         assert ours["log_probs"] == pytest.approx(theirs["log_probs"], abs=1e-5)
 
 
 def test_alternatives_are_the_most_probable_words_behind_a_prefix(server: Server) -> None:
     source, prefix = "some words to learn", "more"
-    found = server.post("/alternatives", {"source": source, "prefix": prefix, "count": 5}).json["alternatives"]
-    assert 2 <= len({a["prefix"] for a in found}) == len(found) <= 5
-    assert all(a["prefix"].startswith(prefix) and a["text"].startswith(a["prefix"]) for a in found)
-    assert all(a["prefix"].endswith(a["word"]) for a in found)
+    alternatives = server.post("/alternatives", {"source": source, "prefix": prefix, "count": 5}).json["alternatives"]
+    assert 2 <= len({a["prefix"] for a in alternatives}) == len(alternatives) <= 5
+    assert all(a["prefix"].startswith(prefix) and a["text"].startswith(a["prefix"]) for a in alternatives)
+    assert all(a["prefix"].endswith(a["word"]) for a in alternatives)
     spaced = server.post("/alternatives", {"source": source, "prefix": "more  pieces"}).json["alternatives"]
     assert all(a["prefix"].startswith("more  pieces") for a in spaced)
     new = server.post("/alternatives", {"source": source, "prefix": f"{prefix} ", "count": 5}).json["alternatives"]
-    assert [a for a in found if a["prefix"].startswith(f"{prefix} ")] == new != found
+    assert [a for a in alternatives if a["prefix"].startswith(f"{prefix} ")] == new != alternatives
     # For words of one piece, the model itself says the same: log P of the prefix with it, less that of the prefix.
-    pairs = [{"source": source, "target": target} for target in (prefix, *(a["prefix"] for a in found))]
+    pairs = [{"source": source, "target": target} for target in (prefix, *(a["prefix"] for a in alternatives))]
     shorter, *longer = server.post("/score", {"pairs": pairs}).json["scores"]
     expected = {
         pair["target"]: sum(scored["log_probs"][:-1]) - sum(shorter["log_probs"][:-1])
@@ -146,9 +146,9 @@ def test_alternatives_are_the_most_probable_words_behind_a_prefix(server: Server
         if len(scored["pieces"]) == len(shorter["pieces"]) + 1
     }
     assert len(expected) > 2
-    same = {a["prefix"]: a["log_prob"] for a in found if a["prefix"] in expected}
+    same = {a["prefix"]: a["log_prob"] for a in alternatives if a["prefix"] in expected}
     assert same == pytest.approx(expected, abs=1e-4)
-    assert [a["log_prob"] for a in found if a["prefix"] in expected] == sorted(same.values(), reverse=True)
+    assert [a["log_prob"] for a in alternatives if a["prefix"] in expected] == sorted(same.values(), reverse=True)
 
 
 def test_alternatives_of_a_line_in_capitals_are_in_capitals(chinese_server: Server) -> None:
@@ -166,15 +166,15 @@ def test_words_are_segments_of_the_translation(server: Server, chinese_server: S
     for running, spaces in ((server, True), (chinese_server, False)):
         languages = running.get("/models").json["languages"]
         assert {each["code"]: each["spaces"] for each in languages} == {"en": True, "de" if spaces else "zh": spaces}
-        found = [h for (h, *_) in hypotheses(running.translate(sources, alignments=True, max_length_offset=20))]
-        for h in found:
+        translations = [h for (h, *_) in hypotheses(running.translate(sources, alignments=True, max_length_offset=20))]
+        for h in translations:
             assert "".join(h["segments"]) == h["text"]
             assert len(h["words"]) == len(h["pieces"])
             assert h["words"] == sorted(h["words"])
             assert set(h["words"]) == set(range(len(h["segments"])))
             assert not spaces or [segment.strip() for segment in h["segments"]] == h["text"].split()
         if not spaces:
-            assert sum(len(h["segments"]) for h in found) > sum(len(h["text"].split()) for h in found)
+            assert sum(len(h["segments"]) for h in translations) > sum(len(h["text"].split()) for h in translations)
 
 
 def test_words_of_a_language_without_spaces_are_groups_of_pieces(chinese_server: Server) -> None:
@@ -184,9 +184,9 @@ def test_words_of_a_language_without_spaces_are_groups_of_pieces(chinese_server:
     assert h["segments"][:4] == ["词语", "片", "龘", "和"]
     assert h["words"][:7] == [0, 0, 1, 2, 2, 2, 3]
     body = {"source": "some words", "prefix": "词语片", "count": 6}
-    found = chinese_server.post("/alternatives", body).json["alternatives"]
-    assert len({a["word"] for a in found}) == len(found) > 2
-    for a in found:
+    alternatives = chinese_server.post("/alternatives", body).json["alternatives"]
+    assert len({a["word"] for a in alternatives}) == len(alternatives) > 2
+    for a in alternatives:
         assert a["prefix"].split() == ["词语片" + a["word"]] or a["prefix"].split() == ["词语片", a["word"]]
         assert a["text"].startswith(a["prefix"])
 
@@ -276,8 +276,8 @@ def test_a_wrong_start_ends_in_one_sentence(model: Path, tmp_path: Path) -> None
 
 
 def test_attention_is_data_for_a_page_that_runs_its_own_scripts_only(server: Server) -> None:
-    found = server.post("/attention", {"source": "some words", "target": "um ol"}).json
-    cross = found["kinds"]["cross"]
+    attention = server.post("/attention", {"source": "some words", "target": "um ol"}).json
+    cross = attention["kinds"]["cross"]
     weights = np.frombuffer(b64decode(cross["weights"]), "<f4").reshape(
         cross["layers"], cross["heads"], len(cross["queries"]), len(cross["keys"])
     )

@@ -94,9 +94,9 @@ def test_text_is_data(server: Server) -> None:
     answer = server.post("/translate", {"source": source})
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"
-    for found in (answer, server.get("/")):
-        assert "default-src 'none'; script-src 'self'" in found.headers["content-security-policy"]
-        assert found.headers["x-content-type-options"] == "nosniff"
+    for response in (answer, server.get("/")):
+        assert "default-src 'none'; script-src 'self'" in response.headers["content-security-policy"]
+        assert response.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.parametrize("name, status, values", [

@@ -68,18 +68,18 @@ def test_both_sides_are_stored_in_lower_case(write_corpus: Write, tmp_path: Path
         )
         run(*common, *flags, f"--train={corpus}", f"--valid={corpus}", f"--dest={tmp_path}/{name}-data")
         folders[name] = DataFolder.open(tmp_path / f"{name}-data").split("train")
-    known, found = (folders[name].in_epoch(1, 0) for name in ("lower", "capitals"))
+    lower_split, capital_split = (folders[name].in_epoch(1, 0) for name in ("lower", "capitals"))
     words = [len(source.split()) > 1 and len(target.split()) > 1 for source, target in lower]
     assert sum(words) > 100
     codec = DataFolder.open(tmp_path / "capitals-data").codec
     assert not any(
         codec.config.lowers(line, codec.config.source_lang)
-        for line in codec.source.decode(list(map(list, found.source)))
+        for line in codec.source.decode(list(map(list, capital_split.source)))
     )
     for i in np.flatnonzero(words):
         if "--augment" not in options:
-            assert np.array_equal(found.source[i], known.source[i])
-            assert np.array_equal(found.target[i], known.target[i])
+            assert np.array_equal(capital_split.source[i], lower_split.source[i])
+            assert np.array_equal(capital_split.target[i], lower_split.target[i])
     linked = np.flatnonzero(words)
     if folders["lower"].alignments is not None:
         assert folders["capitals"].alignments is not None
@@ -110,7 +110,7 @@ def test_a_prefix_and_phrases_are_lowered_and_written_as_given() -> None:
 def test_words_do_not_depend_on_capitals() -> None:
     line = "MULO BAKI ÜBERKILO Ж"
     (ids,) = codec().encode_source([line])
-    normalized = [number for number, word in enumerate(["-", "mulo", "de"]) for _ in codec().target.encode([word])[0]]
+    normalized = [index for index, word in enumerate(["-", "mulo", "de"]) for _ in codec().target.encode([word])[0]]
     assert codec().words("target", "——— MULO DE", codec().target.encode(["- mulo de"])[0]) == normalized
     expected = [i for i, word in enumerate(line.lower().split()) for _ in codec().target.encode([word])[0]]
     assert codec().words("source", line, ids) == expected
@@ -131,9 +131,9 @@ def test_capitals_are_translated_and_rescored_as_other_lines(tmp_path: Path) -> 
         return [json.loads(line)["hypotheses"][0] for line in said.splitlines()]
 
     lower, capitals = translated(lines), translated([line.upper() for line in lines])
-    assert [found | {"text": found["text"].upper()} for found in lower] == capitals
-    assert any(found["text"] != found["text"].upper() for found in lower)
-    pairs = [(line, found["text"].lower()) for line, found in zip(lines, lower, strict=True)]
+    assert [hypothesis | {"text": hypothesis["text"].upper()} for hypothesis in lower] == capitals
+    assert any(hypothesis["text"] != hypothesis["text"].upper() for hypothesis in lower)
+    pairs = [(line, hypothesis["text"].lower()) for line, hypothesis in zip(lines, lower, strict=True)]
     text = "".join(f"{source}\t{target}\n{source.upper()}\t{target.upper()}\n" for source, target in pairs)
     options = "--precision=fp32", "--output-format=jsonl", "--alignments"
     said = run("rescore", model, *options, stdin=text.encode()).stdout.splitlines()

@@ -24,7 +24,7 @@ from nmt.text.words import NO_WORD
 from nmt.translate.encoding import encode
 from nmt.translate.units import Unit, UnitMaker
 
-LINES = [f"line {number} has a few words" for number in range(1, 30)]
+LINES = [f"line {index} has a few words" for index in range(1, 30)]
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +50,12 @@ def test_earlier_lines_of_a_document_stand_behind_a_line(tmp_path: Path) -> None
     data = DataFolder.open(str(tmp_path / "data"))
     (mark,) = data.codec.source.ids([CONTEXT_PIECE])
     counts = [0, 0, 0]
-    for number in range(len(LINES)):
-        ids = data.split("train").source[number].tolist()
+    for index in range(len(LINES)):
+        ids = data.split("train").source[index].tolist()
         cuts = [-1, *(i for i, id_ in enumerate(ids) if id_ == mark), len(ids)]
         parts = data.codec.source.decode([ids[a + 1 : b] for a, b in pairwise(cuts)])
-        assert parts[::-1] == LINES[number - len(parts) + 1 : number + 1]
-        assert not 12 <= number < 12 + len(parts) - 1  # a blank line begins another document
+        assert parts[::-1] == LINES[index - len(parts) + 1 : index + 1]
+        assert not 12 <= index < 12 + len(parts) - 1  # a blank line begins another document
         counts[len(parts) - 1] += 1
     assert min(counts) > 2
     assert mark not in data.split("valid").source[5].tolist()

@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Terms of a line
 
 
-def found(terms: dict[str, str], line: str, *, spaces: bool = True) -> list[str]:
+def term_forms(terms: dict[str, str], line: str, *, spaces: bool = True) -> list[str]:
     """Returns the forms of the terms in a line, joined by /, once for each term."""
     glossary = Glossary({term: tuple(forms.split("/")) for term, forms in terms.items()})
     merged: dict[str, list[str]] = {}
@@ -78,14 +78,16 @@ ANIMALS = {"cat": "Katze/Katzen", "Polar": "P", "guinea pig": "meerschwein", "pi
     ({"10 km": "1"}, "ab 10\u202fkm", ["1"]),
 ])  # fmt: skip
 def test_whole_words_match(terms: dict[str, str], line: str, forms: list[str]) -> None:
-    assert found(terms, line) == forms
+    assert term_forms(terms, line) == forms
 
 
 def test_without_spaces_terms_match_anywhere() -> None:
-    assert found({"学习": "learn", "机器学习": "machine learning"}, "他用机器学习来学习。", spaces=False) == [
+    assert term_forms({"学习": "learn", "机器学习": "machine learning"}, "他用机器学习来学习。", spaces=False) == [
         "machine learning", "learn",
     ]  # fmt: skip
-    assert found({"学习": "learn", "机器学习": "machine learning"}, "机器学习", spaces=False) == ["machine learning"]
+    assert term_forms({"学习": "learn", "机器学习": "machine learning"}, "机器学习", spaces=False) == [
+        "machine learning"
+    ]
 
 
 @pytest.mark.parametrize("term, line, places", [
@@ -141,7 +143,7 @@ def test_terms_are_those_of_a_search_over_words(terms: set[str], words: list[str
             free -= set(range(i, j))
             taken[i] = " ".join(words[i:j])
     expected = list(dict.fromkeys(taken[i] for i in sorted(taken)))
-    assert found({term: term for term in terms}, " ".join(words)) == expected
+    assert term_forms({term: term for term in terms}, " ".join(words)) == expected
 
 
 @pytest.mark.parametrize("translation, target, expected, links", [
@@ -424,10 +426,10 @@ def test_a_prefix_decides_on_the_terms_whose_place_is_in_it(model: Path, tmp_pat
 def test_terms_join_the_constraints_of_a_line(model: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "terms", TERMS)
     line = json.dumps({"source": "some few", "prefix": "so", "constraints": [["k", "kk"]]})
-    (found,) = generated(model, [line], *OPTIONS, "--input-format=jsonl", "--glossary", path)
-    text = found["hypotheses"][0]["text"]
+    (translation,) = generated(model, [line], *OPTIONS, "--input-format=jsonl", "--glossary", path)
+    text = translation["hypotheses"][0]["text"]
     assert text.startswith("so") and "xyz" in text and "k" in text
-    assert found["constraints"] == [["k", "kk"]]
+    assert translation["constraints"] == [["k", "kk"]]
 
 
 @pytest.mark.parametrize("other", ["--sample", "--beam-groups=2", "--engine=ctranslate2"])

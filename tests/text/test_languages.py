@@ -37,9 +37,9 @@ def files(tmp_path: Path) -> list[str]:
 ])  # fmt: skip
 @pytest.mark.usefixtures("no_analysers")
 def test_bleu_uses_the_tokeniser_of_the_target_language(lang: str | None, tokenizer: str) -> None:
-    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(target_lang=lang))
-    assert f"|tok:{tokenizer}|" in found.signature
-    assert found.score == BLEU(tokenize=tokenizer).corpus_score(HYPOTHESES, [REFERENCES]).score
+    (score,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(target_lang=lang))
+    assert f"|tok:{tokenizer}|" in score.signature
+    assert score.score == BLEU(tokenize=tokenizer).corpus_score(HYPOTHESES, [REFERENCES]).score
 
 
 @pytest.mark.parametrize("lang, analyser", [("ja", TokenizerJaMecab), ("ko", TokenizerKoMecab)])
@@ -47,8 +47,8 @@ def test_bleu_uses_an_analyser_that_is_installed(lang: str, analyser: type, monk
     monkeypatch.setattr(analyser, "__init__", lambda _: None)
     monkeypatch.setattr(analyser, "__call__", lambda _, line: " ".join(line))
     monkeypatch.setattr(analyser, "signature", lambda _: f"{lang}-mecab-0.1")
-    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(target_lang=lang))
-    assert f"|tok:{lang}-mecab-0.1|" in found.signature
+    (score,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(target_lang=lang))
+    assert f"|tok:{lang}-mecab-0.1|" in score.signature
 
 
 @pytest.mark.usefixtures("no_analysers")

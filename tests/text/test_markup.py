@@ -381,11 +381,11 @@ def test_nothing_is_lost_or_invented(text: str, words: list[str], data: st.DataO
             (data.draw(st.integers(0, size - 1)), i) for i in range(len(words)) if data.draw(st.booleans())
         ]
         output = html(unit, " ".join(words), links)
-        source, found = Reader(html(unit, unit.source)), Reader(output)
-        assert found.text.split() == words
+        source, target = Reader(html(unit, unit.source)), Reader(output)
+        assert target.text.split() == words
         assert "".join(aligned_copy(unit).split()) == "".join(html(unit, unit.source).split())
-        assert set(found.tags) == set(source.tags)
-        assert all(found.tags[tag] == 1 for tag in source.tags if not tag.startswith("<b"))
+        assert set(target.tags) == set(source.tags)
+        assert all(target.tags[tag] == 1 for tag in source.tags if not tag.startswith("<b"))
 
 
 def broken(pieces: Sequence[str]) -> st.SearchStrategy[str]:

@@ -212,12 +212,12 @@ const restored = pairs.map(([source, translation]) => words.restored(source, tra
 console.log(JSON.stringify({ spans, restored, joined: words.joined(segments), stays: texts.map(words.stays) }));
 """)
     done = subprocess.run(["node", "run.mjs"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    result = json.loads(done.stdout)
-    assert result["spans"] == [[span.word(text) for span in PROTECTED.spans(text)] for text in texts]
-    assert result["restored"] == [with_protected(s, PROTECTED.spans(s), t, {}, spaces=True)[0] for s, t in PAIRS]
-    assert result["joined"] == ["Call unittest.TestCase too. ", "Next."]
+    output = json.loads(done.stdout)
+    assert output["spans"] == [[span.word(text) for span in PROTECTED.spans(text)] for text in texts]
+    assert output["restored"] == [with_protected(s, PROTECTED.spans(s), t, {}, spaces=True)[0] for s, t in PAIRS]
+    assert output["joined"] == ["Call unittest.TestCase too. ", "Next."]
     translated = [re.sub("⟦.*?⟧", "", example, flags=re.DOTALL) for example in EXAMPLES]
-    assert result["stays"] == [not any(map(str.isalpha, text)) for text in translated]
+    assert output["stays"] == [not any(map(str.isalpha, text)) for text in translated]
 
 
 PAIRS = [

@@ -32,18 +32,18 @@ def model(kind: str) -> Subword:
 def dropout_distribution(pieces: tuple[str, ...], scores: dict[str, float], p: float) -> dict[tuple[str, ...], float]:
     """Enumerates algorithm 1 of Provilkov et al. 2020: all subsets of the possible merges may be left out."""
     merges = [(scores[a + b], -i) for i, (a, b) in enumerate(pairwise(pieces)) if a + b in scores]
-    found: dict[tuple[str, ...], float] = {}
+    distribution: dict[tuple[str, ...], float] = {}
     for subset in range(2 ** len(merges)):
         kept = [merge for i, merge in enumerate(merges) if subset >> i & 1]
         probability = (1 - p) ** len(kept) * p ** (len(merges) - len(kept))
         if kept:
             place = -max(kept)[1]
             merged = (*pieces[:place], pieces[place] + pieces[place + 1], *pieces[place + 2 :])
-            for result, rest in dropout_distribution(merged, scores, p).items():
-                found[result] = found.get(result, 0.0) + probability * rest
+            for segmentation, rest in dropout_distribution(merged, scores, p).items():
+                distribution[segmentation] = distribution.get(segmentation, 0.0) + probability * rest
         else:
-            found[pieces] = found.get(pieces, 0.0) + probability
-    return found
+            distribution[pieces] = distribution.get(pieces, 0.0) + probability
+    return distribution
 
 
 def segmentations(word: str, pieces: dict[str, float]) -> Iterator[tuple[str, ...]]:
@@ -61,11 +61,11 @@ Draw = Callable[[str, float, Random], list[str]]
 def assert_draws(draw: Draw, word: str, strength: float, expected: dict[tuple[str, ...], float]) -> None:
     """Checks that the segmentations of a word are drawn with the expected probabilities."""
     random = Random(0)
-    found = Counter(tuple(draw(word, strength, random)) for _ in range(DRAWS))
+    counts = Counter(tuple(draw(word, strength, random)) for _ in range(DRAWS))
     assert len(expected) > 3
     assert sum(expected.values()) == pytest.approx(1)
-    assert found.keys() <= expected.keys()
-    assert sum(abs(probability - found[key] / DRAWS) for key, probability in expected.items()) / 2 <= 0.01
+    assert counts.keys() <= expected.keys()
+    assert sum(abs(probability - counts[key] / DRAWS) for key, probability in expected.items()) / 2 <= 0.01
 
 
 @pytest.mark.parametrize("word, p", [("▁lomu", 0.1), ("▁deki", 0.5), ("▁kiva", 0.3)])
@@ -134,13 +134,13 @@ def test_each_training_sentence_has_its_encodings(corpus: Path, tmp_path: Path, 
         text = (corpus / f"{name}.{lang}").read_text().splitlines()
         plain = getattr(data.codec, f"encode_{side}")(text)
         epochs = [getattr(data.split(name).in_epoch(1, epoch), side) for epoch in range(3)]
-        found = [[epoch[i].tolist() for epoch in epochs] for i in range(len(text))]
+        encodings = [[epoch[i].tolist() for epoch in epochs] for i in range(len(text))]
         if name == "train" and sides in ("both", side):
-            assert any(len(set(map(tuple, of_line))) == 3 for of_line in found)
-            decoded = data.codec.source.decode([ids for of_line in found for ids in of_line])
+            assert any(len(set(map(tuple, line_encodings))) == 3 for line_encodings in encodings)
+            decoded = data.codec.source.decode([ids for line_encodings in encodings for ids in line_encodings])
             assert decoded == [line for ids in plain for line in data.codec.source.decode([ids]) * 3]
         else:
-            assert found == [[ids] * 3 for ids in plain]
+            assert encodings == [[ids] * 3 for ids in plain]
 
 
 def test_encodings_depend_on_seed_not_on_chunks(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,9 @@ def test_every_epoch_has_each_sentence_once_with_the_lengths_of_its_encoding(cor
         assert sorted(seen) == list(range(300))
         rows.append(split.source.encodings_of(np.arange(300)))
     # In eight epochs, each of the four encodings is used twice. In sixteen, the sides have all combinations.
-    assert all(list(Counter(of_sentence).values()) == [2, 2, 2, 2] for of_sentence in np.array(rows).T.tolist())
+    assert all(
+        list(Counter(sentence_encodings).values()) == [2, 2, 2, 2] for sentence_encodings in np.array(rows).T.tolist()
+    )
     splits = [data.split("train").in_epoch(7, epoch) for epoch in range(16)]
     assert len({(*s.source.encodings_of(np.array([5])), *s.target.encodings_of(np.array([5]))) for s in splits}) == 16
 

@@ -23,8 +23,8 @@ Write = Callable[[str, list[tuple[str, str]]], str]
 
 @pytest.fixture
 def corpora(write_corpus: Write) -> list[str]:
-    one, two, valid = (write_corpus(f"of{pairs}", invented_pairs(pairs, pairs)) for pairs in (150, 60, 20))
-    return [f"--train={one}", f"--train={two}", f"--valid={valid}"]
+    first, second, valid = (write_corpus(f"of{pairs}", invented_pairs(pairs, pairs)) for pairs in (150, 60, 20))
+    return [f"--train={first}", f"--train={second}", f"--valid={valid}"]
 
 
 def preprocess(corpora: list[str], data: Path, *options: str) -> None:
@@ -42,10 +42,10 @@ def test_a_tagged_corpus_has_one_more_piece_a_sentence(corpora: list[str], tmp_p
     line = (tmp_path / "of60.en").read_text().splitlines()[0]
     split = data.split("train").in_epoch(1, 0)
     assert len(split) == 210
-    for number in range(210):
-        assert (split.source[number][0] == tag) == (number >= 150)
-        assert tag not in split.source[number][1:]
-        assert tag not in split.target[number]
+    for index in range(210):
+        assert (split.source[index][0] == tag) == (index >= 150)
+        assert tag not in split.source[index][1:]
+        assert tag not in split.target[index]
     plain, *tagged = data.codec.encode_source([line, f"<Bt> {line}", "<Bt>", f"<Bt> <Bt> {line}"])
     assert tagged == [[tag, *plain], [tag], [tag, tag, *plain]]
 
@@ -74,9 +74,9 @@ def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None
     assert [sentence.raw for sentence in sentences] == ["<2fr> Ba de.", "<2fr> Lo mu."]
     pairs = b"<2fr> ba de\tab ed\n<2de> ba de\tab ed\nba de\tab ed\n"
     said = run("rescore", model, "--precision=fp32", "--output-format=jsonl", "--alignments", stdin=pairs).stdout
-    found = [json.loads(line)["rescored"] for line in said.splitlines()]
-    assert len({rescored["log_prob"] for rescored in found}) == 3
-    assert all(rescored["alignment"] for rescored in found)
+    scores = [json.loads(line)["rescored"] for line in said.splitlines()]
+    assert len({rescored["log_prob"] for rescored in scores}) == 3
+    assert all(rescored["alignment"] for rescored in scores)
     like = ["preprocess", *LANGS, *corpora, f"--like={model}", f"--dest={tmp_path}/more"]
     assert "does not know --tag <2es>; it knows <2de> <2fr>" in failed(*like, "--tag=<2es>", "--tag=")
     run(*like, "--tag=<2fr>", "--tag=")
@@ -89,7 +89,7 @@ def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None
         source_lang="ab", target_lang="cd", train=("train",), valid="valid", dest="data", max_length=limit
     )
     encoded = map(Encoder(codec, config), (tagged, tagged._replace(tag="")))
-    assert [result.values["kept"] for result in encoded] == [1, 2]
+    assert [block.values["kept"] for block in encoded] == [1, 2]
 
 
 @pytest.mark.parametrize("options, message", [
@@ -120,13 +120,13 @@ def test_tags_do_not_count_for_filters_and_word_alignments(write_corpus: Write, 
     assert len(split) == 40
     assert split.alignments is not None
     given = [{(0, 2), (2, 0)}, {(0, 1), (1, 0)}] * 20
-    for number, (source, target) in enumerate([pairs[0], pairs[2]] * 20):
-        words = data.codec.words("source", source, split.source[number][1:])
-        target_words = data.codec.words("target", target, split.target[number])
+    for index, (source, target) in enumerate([pairs[0], pairs[2]] * 20):
+        words = data.codec.words("source", source, split.source[index][1:])
+        target_words = data.codec.words("target", target, split.target[index])
         expected = {
-            (i + 1, j) for i, a in enumerate(words) for j, b in enumerate(target_words) if (a, b) in given[number]
+            (i + 1, j) for i, a in enumerate(words) for j, b in enumerate(target_words) if (a, b) in given[index]
         }
-        assert set(map(tuple, split.alignments[number].reshape(-1, 2).tolist())) == expected
+        assert set(map(tuple, split.alignments[index].reshape(-1, 2).tolist())) == expected
 
 
 def test_each_part_of_a_long_line_has_the_tag(corpora: list[str], tmp_path: Path) -> None:

@@ -57,16 +57,16 @@ def test_pieces_belong_to_words_of_the_raw_line(line: str, pieces: str, words: s
 def test_pieces_belong_to_words_where_normalisation_changes_characters(words: list[str], rng: Random) -> None:
     """The reference cuts every word by itself. Each piece ends in a letter that normalisation leaves alone."""
     pieces, expected = [], []
-    for number, word in enumerate(words):
+    for index, word in enumerate(words):
         word += "z"
         cut = rng.randint(0, len(word) - 1)
         for text in (word[:cut] and "▁" + word[:cut] + "z", word[cut:]):
             pieces.append(text.replace("“", '"').replace("”", '"').replace("…", "..."))
-            expected.append(number)
-        words[number] = word[:cut] + "z" * bool(cut) + word[cut:]
+            expected.append(index)
+        words[index] = word[:cut] + "z" * bool(cut) + word[cut:]
     kept = [i for i, piece in enumerate(pieces) if piece]
-    found = words_of_pieces([pieces[i] for i in kept], " ".join(words))
-    assert found == [expected[i] for i in kept]
+    indexes = words_of_pieces([pieces[i] for i in kept], " ".join(words))
+    assert indexes == [expected[i] for i in kept]
 
 
 def test_a_long_line_with_many_normalised_quotes_is_mapped_word_by_word() -> None:
@@ -81,22 +81,22 @@ def naive_links(checkpoint: Path, source: str, target: str, pieces: list[str]) -
     assert cross.queries == [*pieces, "</s>"]
     columns, rows = (np.cumsum([p.startswith("▁") for p in side]) - 1 for side in (cross.keys[:-1], pieces))
     weights = cross.weights_LHQS[-1].mean(0).numpy()[: len(rows), : len(columns)]
-    found = []
+    word_links = []
     for word in range(rows[-1] + 1):
         sums = [weights[np.ix_(rows == word, columns == source_word)].sum() for source_word in range(columns[-1] + 1)]
-        found.append((int(np.argmax(sums)), word))
-    return sorted(found)
+        word_links.append((int(np.argmax(sums)), word))
+    return sorted(word_links)
 
 
 def test_each_target_word_is_linked_to_the_source_word_with_most_attention(trained: Path) -> None:
     model = trained / "run" / "average.safetensors"
     pairs = ["ba deki lo\tik ab ol", "mu na po rasi\tisar op an um um um", "si tu ve zo ba de\tab ed"]
     said = run("rescore", model, *FP32, "--alignments", "--output-format=jsonl", stdin="\n".join(pairs).encode()).stdout
-    found = [json.loads(line) for line in said.splitlines()]
-    for value in found:
+    lines = [json.loads(line) for line in said.splitlines()]
+    for value in lines:
         expected = naive_links(model, value["source"], value["target"], value["rescored"]["pieces"])
         assert numbers(value["rescored"]["alignment"]) == expected
-    assert len({value["rescored"]["alignment"] for value in found}) == 3
+    assert len({value["rescored"]["alignment"] for value in lines}) == 3
 
 
 def test_the_last_decoder_layer_aligns() -> None:
@@ -107,8 +107,8 @@ def test_the_last_decoder_layer_aligns() -> None:
         torch.manual_seed(1)
         model = Transformer(config, 312, 312, shared=True).eval()
         torch.nn.init.zeros_(model.decoder[silent].cross_attention.query.weight)  # type: ignore[union-attr, arg-type]
-        ((*found,),) = alignment_module.align([model], set_up(RUNTIME), [sentence])
-        assert ({source for source, _ in found} == {0}) == (silent == 2)
+        ((*word_links,),) = alignment_module.align([model], set_up(RUNTIME), [sentence])
+        assert ({source for source, _ in word_links} == {0}) == (silent == 2)
 
 
 def test_text_has_the_links_behind_bars(trained: Path) -> None:
@@ -140,11 +140,11 @@ def test_a_line_in_parts_is_aligned_part_by_part(translator: Translator) -> None
     search = SearchConfig(max_source_length=2 * sizes[0], no_repeat_ngram=1, min_length=3, alignments=True)
     halves = translator.hypotheses([" ".join(words[i : i + 2]) for i in (0, 2, 4)], search)
     ((whole,),) = translator.hypotheses([" ".join(words)], search)
-    expected, before = [], 0
+    expected, offset = [], 0
     for i, (half,) in enumerate(halves):
         assert half.alignment
-        expected += [(2 * i + source, before + target) for source, target in half.alignment]
-        before += len(half.text.split())
+        expected += [(2 * i + source, offset + target) for source, target in half.alignment]
+        offset += len(half.text.split())
     assert whole.text == " ".join(half.text for (half,) in halves)
     assert whole.alignment == tuple(sorted(expected))
 
@@ -227,12 +227,12 @@ def test_the_grammar_links_sentences_as_done_by_hand() -> None:
     for text, sure, possible in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
         source, target = pairs[text]
         english, german = text.split(), links.plain(target).split()
-        by_kind = []
+        links_by_kind = []
         for kind, separator in ((True, "="), (False, "~")):
-            found = numbers(links.links(source, target, sure=kind))
-            by_kind.append({f"{english[i]}{separator}{german[j]}" for i, j in found})
-        assert by_kind[0] == set(sure.split())
-        assert by_kind[1] == {link.replace("=", "~") for link in sure.split()} | set(possible.split())
+            word_links = numbers(links.links(source, target, sure=kind))
+            links_by_kind.append({f"{english[i]}{separator}{german[j]}" for i, j in word_links})
+        assert links_by_kind[0] == set(sure.split())
+        assert links_by_kind[1] == {link.replace("=", "~") for link in sure.split()} | set(possible.split())
 
 
 # `nmt rescore`: the log P of given translations equals what search and training report
@@ -266,12 +266,12 @@ def test_generated_translations_have_the_log_p_and_the_alignments_that_generate_
     assert len(lines[0]) == 4
     words = 0
     for value, rescored in zip(*lines, strict=True):
-        for found, scored in zip(value["hypotheses"], rescored["hypotheses"], strict=True):
+        for hypothesis, scored in zip(value["hypotheses"], rescored["hypotheses"], strict=True):
             if value["source"]:  # generate gives a blank line no log P
-                assert scored["rescored"]["log_probs"] == pytest.approx(found["log_probs"], abs=1e-4)
-            assert scored["rescored"]["alignment"] == found["alignment"]
-            assert_links(found["alignment"], value["source"], found["text"] if value["source"] else "")
-            words += len(found["text"].split())
+                assert scored["rescored"]["log_probs"] == pytest.approx(hypothesis["log_probs"], abs=1e-4)
+            assert scored["rescored"]["alignment"] == hypothesis["alignment"]
+            assert_links(hypothesis["alignment"], value["source"], hypothesis["text"] if value["source"] else "")
+            words += len(hypothesis["text"].split())
     assert words > 1
 
 
@@ -312,24 +312,24 @@ def test_neither_order_nor_batch_size_changes_a_line(trained: Path) -> None:
     expected = list(map(float, run(*command, stdin="\n".join(lines).encode()).stdout.split()))
     for tokens, order in ((1, [5, 4, 3, 2, 1, 0]), (40, [2, 0, 5, 1, 4, 3]), (4000, [1, 5, 0, 3, 2, 4])):
         shuffled = "\n".join(lines[i] for i in order).encode()
-        found = run(*command, f"--batch-tokens={tokens}", stdin=shuffled).stdout.split()
-        assert list(map(float, found)) == pytest.approx([expected[i] for i in order], abs=1e-4)
+        log_probs = run(*command, f"--batch-tokens={tokens}", stdin=shuffled).stdout.split()
+        assert list(map(float, log_probs)) == pytest.approx([expected[i] for i in order], abs=1e-4)
 
 
 def test_very_long_pairs_are_scored_whole(trained: Path) -> None:
     pair = "ba " * 1500 + "\t" + "ab " * 1500
-    found = run("rescore", trained / "run" / "best.safetensors", stdin=f"{pair}\nBa.\tab\n".encode()).stdout.split()
-    assert len(found) == 2
-    assert all(map(math.isfinite, map(float, found)))
+    log_probs = run("rescore", trained / "run" / "best.safetensors", stdin=f"{pair}\nBa.\tab\n".encode()).stdout.split()
+    assert len(log_probs) == 2
+    assert all(map(math.isfinite, map(float, log_probs)))
 
 
 def test_fields_of_json_pass_through_and_given_pieces_are_scored(trained: Path) -> None:
     hypotheses = [{"text": "ab", "note": [1]}, {"text": "ba", "pieces": ["a", "<unk>"]}]
     given = {"id": 7, "source": "Ba.", "hypotheses": hypotheses}
     command = ["rescore", trained / "run" / "best.safetensors", *FP32, "--input-format=jsonl", "--output-format=jsonl"]
-    found = json.loads(run(*command, stdin=json.dumps(given).encode()).stdout)
-    first, second = (hypothesis.pop("rescored") for hypothesis in found["hypotheses"])
-    assert found == given
+    output = json.loads(run(*command, stdin=json.dumps(given).encode()).stdout)
+    first, second = (hypothesis.pop("rescored") for hypothesis in output["hypotheses"])
+    assert output == given
     assert first["log_prob"] < 0
     assert second["pieces"] == ["a", "<unk>"]
 

@@ -67,8 +67,8 @@ def test_a_line_of_several_sentences_has_their_mean_confidence_and_what_is_copie
 def test_the_service_answers_with_the_same_confidence(model: Path) -> None:
     with serving(model, *OPTIONS) as server:
         for options in ({}, {"pieces": True}):
-            found = server.translate(SOURCES[:3], **options)["translations"]
-            values = [text["sentences"][0]["hypotheses"][0]["confidence"] for text in found]
+            translations = server.translate(SOURCES[:3], **options)["translations"]
+            values = [text["sentences"][0]["hypotheses"][0]["confidence"] for text in translations]
             assert values == pytest.approx(confidences(model, lines=SOURCES[:3]), abs=1e-3)
         assert "confidence" not in str(server.translate(SOURCES[:3], beam=2))
 
@@ -149,9 +149,9 @@ def test_a_training_calibrates_what_it_writes_last(trained: Path, tmp_path: Path
         said.split()
     )
     assert None not in confidences(average, lines=SOURCES[:2])
-    before = average.read_bytes()
+    content = average.read_bytes()
     train(tmp_path / "data", tmp_path / "run", *options)
-    assert average.read_bytes() == before
+    assert average.read_bytes() == content
     assert "confidence" not in (trained / "train.log").read_text()  # 20 lines are too few
 
 

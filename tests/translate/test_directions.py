@@ -79,23 +79,25 @@ def shown(results: list[dict[str, Any]]) -> list[list[tuple[str, float]]]:
 
 def test_lines_of_several_directions_share_batches(several: Path) -> None:
     together = generated(several, objects(LINES), "--input-format=jsonl", "--precision=fp32")
-    for number, (source, target) in enumerate(DIRECTIONS):
+    for index, (source, target) in enumerate(DIRECTIONS):
         alone = generated(several, LINES, "--source-lang", source, "--target-lang", target, "--precision=fp32")
-        assert shown(alone[number::3]) == shown(together[number::3])
+        assert shown(alone[index::3]) == shown(together[index::3])
         assert [line["hypotheses"] for line in alone] != [line["hypotheses"] for line in together]
 
 
 def test_both_engines_and_rescoring_agree(several: Path, tmp_path: Path) -> None:
     options = ["--input-format=jsonl", "--alignments"]
-    results = generated(several, objects(LINES), *options, "--precision=fp32")
+    translations = generated(several, objects(LINES), *options, "--precision=fp32")
     other = generated(several, objects(LINES), *options, "--engine=ctranslate2")
     # The engines have different maximum lengths.
-    ended = [i for i, r in enumerate(results) if all(len(h["pieces"]) < 20 for h in r["hypotheses"])]
+    ended = [i for i, r in enumerate(translations) if all(len(h["pieces"]) < 20 for h in r["hypotheses"])]
     assert len(ended) > 4
-    assert shown([results[i] for i in ended]) == shown([other[i] for i in ended])
-    linked = [results[i]["hypotheses"][0]["alignment"] == other[i]["hypotheses"][0]["alignment"] for i in ended]
+    assert shown([translations[i] for i in ended]) == shown([other[i] for i in ended])
+    linked = [translations[i]["hypotheses"][0]["alignment"] == other[i]["hypotheses"][0]["alignment"] for i in ended]
     assert sum(linked) >= len(linked) / 2  # random models give many words about the same attention
-    (tmp_path / "results").write_text("".join(f"{json.dumps(result)}\n" for result in results), encoding="utf-8")
+    (tmp_path / "results").write_text(
+        "".join(f"{json.dumps(translation)}\n" for translation in translations), encoding="utf-8"
+    )
     command = ["rescore", several, "--input", tmp_path / "results", "--input-format=jsonl", "--output-format=jsonl"]
     for line in map(json.loads, run(*command, "--precision=fp32").stdout.splitlines()):
         for hypothesis in line["hypotheses"]:
@@ -115,8 +117,8 @@ def test_the_source_language_may_be_unknown_if_its_token_is_not_needed(several: 
 
 def test_python_has_directions(several: Path) -> None:
     lines = Translator.load(several, runtime=FP32).translate(LINES, source_lang="deu_Latn", target_lang="fra_Latn")
-    results = generated(several, LINES, "--precision=fp32", "--source-lang=de", "--target-lang=fr")
-    assert lines == [result["hypotheses"][0]["text"] for result in results]
+    translations = generated(several, LINES, "--precision=fp32", "--source-lang=de", "--target-lang=fr")
+    assert lines == [translation["hypotheses"][0]["text"] for translation in translations]
 
 
 def test_units_have_directions_of_their_own_or_those_of_the_call(several: Path) -> None:
@@ -137,15 +139,15 @@ def test_a_language_that_is_null_is_that_of_the_command(several: Path) -> None:
     command = ["--source-lang=en", "--target-lang=fr"]
     expected = generated(several, LINES[:1], *command)[0]["hypotheses"]
     line = json.dumps({"source": LINES[0], "source_lang": "en", "target_lang": None})
-    (result,) = generated(several, [line], "--input-format=jsonl", *command)
-    assert result["hypotheses"] == expected
+    (translation,) = generated(several, [line], "--input-format=jsonl", *command)
+    assert translation["hypotheses"] == expected
 
 
 def test_prefixes_and_constraints_in_a_direction(several: Path) -> None:
     line = {"source": LINES[0], "source_lang": "en", "target_lang": "fr"}
-    (result,) = generated(several, [json.dumps(line | {"prefix": "words", "constraints": ["few more"]})],
+    (translation,) = generated(several, [json.dumps(line | {"prefix": "words", "constraints": ["few more"]})],
                           "--input-format=jsonl")  # fmt: skip
-    text = result["hypotheses"][0]["text"]
+    text = translation["hypotheses"][0]["text"]
     assert text.startswith("words")
     assert "few more" in text
 

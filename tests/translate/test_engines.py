@@ -28,15 +28,15 @@ def hypotheses(model: Path, lines: list[str], *options: str) -> list[list[dict[s
 def test_greedy_translations_are_the_same(model: Path) -> None:
     lines = [*some_sentences(60, seed=3), "", "some words " * 30]
     options = ["--beam=1", "--max-source-length=40", "--alignments"]
-    expected, found = (hypotheses(model, lines, *options, *engine) for engine in (PYTORCH, CT2))
+    expected, translations = (hypotheses(model, lines, *options, *engine) for engine in (PYTORCH, CT2))
     # Where a translation reaches its maximum length, the engines cut it at different places.
-    ended = [line for line, (h,) in enumerate(found) if len(h["pieces"]) < 20]
+    ended = [line for line, (h,) in enumerate(translations) if len(h["pieces"]) < 20]
     assert len({expected[line][0]["text"] for line in ended}) > 20
-    for (ours,), (theirs,) in ((found[line], expected[line]) for line in ended):
+    for (ours,), (theirs,) in ((translations[line], expected[line]) for line in ended):
         assert (ours["text"], ours["pieces"]) == (theirs["text"], theirs["pieces"])
         for name in ("score", "log_prob", "log_probs"):
             assert ours[name] == pytest.approx(theirs[name], abs=1e-3)
-    linked = [found[line][0]["alignment"] == expected[line][0]["alignment"] for line in ended]
+    linked = [translations[line][0]["alignment"] == expected[line][0]["alignment"] for line in ended]
     assert sum(linked) > 0.9 * len(linked)  # two words may get almost the same attention
 
 
@@ -49,10 +49,10 @@ def test_terms_take_the_same_places(model: Path, tmp_path: Path, monkeypatch: py
     free = zip(*(hypotheses(model, lines, *options, *engine) for engine in (PYTORCH, CT2)), strict=True)
     lines = [line for line, ((own,), (other,)) in zip(lines, free, strict=True) if own["text"] == other["text"]]
     options += ["--glossary", str(tmp_path / "terms"), "--glossary-mode=strict"]
-    expected, found = (hypotheses(model, lines, *options, *engine) for engine in (PYTORCH, CT2))
-    placed = [pair for pair in zip(expected, found, strict=True) if not pair[1][0].get("unmet")]
-    with_terms = [pair for pair in placed if "xyz" in pair[1][0]["text"] or "uvw" in pair[1][0]["text"]]
-    assert len(with_terms) > 5
+    expected, translations = (hypotheses(model, lines, *options, *engine) for engine in (PYTORCH, CT2))
+    placed = [pair for pair in zip(expected, translations, strict=True) if not pair[1][0].get("unmet")]
+    pairs_with_terms = [pair for pair in placed if "xyz" in pair[1][0]["text"] or "uvw" in pair[1][0]["text"]]
+    assert len(pairs_with_terms) > 5
     for (own,), (other,) in placed:
         assert own["text"] == other["text"]
         assert own["log_prob"] == pytest.approx(other["log_prob"], abs=1e-3)
@@ -68,28 +68,30 @@ def test_no_translation_has_bos_or_padding(tmp_path: Path, monkeypatch: pytest.M
     config, weights = replace(ELOQUENT, output_bias=True), checkpoint.weights | {"output_bias": bias}
     model = saved(replace(checkpoint, model_config=config, weights=weights), tmp_path / "model.safetensors")
     lines = some_sentences(5, seed=6)
-    found = [[h["pieces"] for (h,) in hypotheses(model, lines, "--beam=1", *engine)] for engine in (PYTORCH, CT2)]
+    outputs = [[h["pieces"] for (h,) in hypotheses(model, lines, "--beam=1", *engine)] for engine in (PYTORCH, CT2)]
     sources = [checkpoint.codec.source.pieces(ids) for ids in checkpoint.codec.encode_source(lines)]
     for quantization in ("float32", "int8"):
         run("export", "ctranslate2", model, "--quantization", quantization, "--output", tmp_path / quantization)
         exported = ctranslate2.Translator(str(tmp_path / quantization))
-        results = exported.translate_batch(sources, beam_size=1, max_decoding_length=20)
-        found.append([result.hypotheses[0] for result in results])
-    for of_lines in found:
-        assert any(of_lines) and not set().union(*of_lines) & set(checkpoint.codec.target.pieces([BOS, PAD]))
+        translations = exported.translate_batch(sources, beam_size=1, max_decoding_length=20)
+        outputs.append([translation.hypotheses[0] for translation in translations])
+    for sentences in outputs:
+        assert any(sentences) and not set().union(*sentences) & set(checkpoint.codec.target.pieces([BOS, PAD]))
 
 
 def test_beams_are_ranked_by_the_same_scores(model: Path) -> None:
     lines = some_sentences(10, seed=4)
-    of_lines = hypotheses(model, lines, "--n-best=3", *CT2)
-    assert all(of_line == sorted(of_line, key=lambda h: -h["score"]) for of_line in of_lines)
-    found = [h for of_line in of_lines for h in of_line]
-    assert all(h["score"] == pytest.approx(h["log_prob"] / ((5 + len(h["log_probs"])) / 6) ** 0.6) for h in found)
+    n_best_lists = hypotheses(model, lines, "--n-best=3", *CT2)
+    assert all(n_best == sorted(n_best, key=lambda h: -h["score"]) for n_best in n_best_lists)
+    translations = [h for n_best in n_best_lists for h in n_best]
+    assert all(
+        h["score"] == pytest.approx(h["log_prob"] / ((5 + len(h["log_probs"])) / 6) ** 0.6) for h in translations
+    )
     best = [h["text"] for (h,) in hypotheses(model, lines, *CT2)]
-    ended = [number for number, of_line in enumerate(of_lines) if all(len(h["pieces"]) < 20 for h in of_line)]
+    ended = [line for line, n_best in enumerate(n_best_lists) if all(len(h["pieces"]) < 20 for h in n_best)]
     # A list may have an empty translation, but a single translation is never empty.
-    listed = [next(h["text"] for h in of_line if h["pieces"]) for of_line in of_lines]
-    assert ended and all(best[number] == listed[number] for number in ended)
+    listed = [next(h["text"] for h in n_best if h["pieces"]) for n_best in n_best_lists]
+    assert ended and all(best[line] == listed[line] for line in ended)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
@@ -116,9 +118,9 @@ def test_translations_with_a_prefix_are_ranked_by_their_whole_score(model: Path,
     (tmp_path / "prefixes").write_text("more pieces\n" * len(lines))
     options = [f"--prefixes={tmp_path / 'prefixes'}", *CT2]
     four = hypotheses(model, lines, "--n-best=4", *options)
-    scores = [[h["score"] for h in found] for found in four]
-    assert scores == [sorted(found, reverse=True) for found in scores]
-    assert [found[0]["text"] for found in four] == [h["text"] for (h,) in hypotheses(model, lines, *options)]
+    scores = [[h["score"] for h in n_best] for n_best in four]
+    assert scores == [sorted(n_best, reverse=True) for n_best in scores]
+    assert [n_best[0]["text"] for n_best in four] == [h["text"] for (h,) in hypotheses(model, lines, *options)]
 
 
 def test_lengths_beyond_what_the_model_can_write_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,13 +188,13 @@ def test_the_service_translates_with_it(model: Path) -> None:
     lines = some_sentences(20, seed=6)
     with serving(model, *CT2) as server:
         answer = server.translate(lines, max_length_offset=20, pieces=False)
-        expected = [found[0]["text"] for found in hypotheses(model, lines, *CT2)]
+        expected = [alternatives[0]["text"] for alternatives in hypotheses(model, lines, *CT2)]
         assert [translation["text"] for translation in answer["translations"]] == expected
         (scored,) = server.post("/score", {"pairs": [{"source": "some words", "target": "a few"}]}).json["scores"]
         rescored = run("rescore", model, *PYTORCH, stdin=b"some words\ta few").stdout
         assert scored["log_prob"] == pytest.approx(float(rescored), abs=1e-3)
-        found = server.post("/alternatives", {"source": "some words", "prefix": "more"}).json["alternatives"]
-        assert found[0]["prefix"].startswith("more ")
+        alternatives = server.post("/alternatives", {"source": "some words", "prefix": "more"}).json["alternatives"]
+        assert alternatives[0]["prefix"].startswith("more ")
         said = server.refused("/translate", {"source": "a", "constraints": ["b"]})
         assert said == "--engine ctranslate2 does not support constraints; use --engine pytorch"
         assert "attention weights need" in server.refused("/attention", {"source": "a", "target": "b"})

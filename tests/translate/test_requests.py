@@ -25,20 +25,20 @@ def generate(model: Path, *arguments: str | Path, lines: list[str] = SOURCES) ->
 
 def test_constraints_occur_in_every_translation(model: Path, tmp_path: Path) -> None:
     (tmp_path / "constraints").write_text("ad\tum um\n\nxyz\n\n")
-    found = generate(model, "--constraints", tmp_path / "constraints", "--beam=4", "--n-best=3")
+    translations = generate(model, "--constraints", tmp_path / "constraints", "--beam=4", "--n-best=3")
     for phrase, line in (("ad", 0), ("um um", 0), ("xyz", 2)):
-        assert len(found[line]["hypotheses"]) == 3
-        assert all(phrase in h["text"] for h in found[line]["hypotheses"])
-    assert not any("unmet" in h for line in found for h in line["hypotheses"])
+        assert len(translations[line]["hypotheses"]) == 3
+        assert all(phrase in h["text"] for h in translations[line]["hypotheses"])
+    assert not any("unmet" in h for line in translations for h in line["hypotheses"])
     plain = generate(model, "--beam=4", "--n-best=3")
-    assert [found[1], found[3]] == [plain[1], plain[3]]
+    assert [translations[1], translations[3]] == [plain[1], plain[3]]
 
 
 def test_a_phrase_that_detokenisation_would_change_stands_as_given(model: Path) -> None:
     phrases = ["ba's-de", "ad , um"]
     line = json.dumps({"source": "Ba de ki.", "constraints": phrases})
-    (found,) = generate(model, "--input-format=jsonl", "--alignments", lines=[line])
-    text, links = found["hypotheses"][0]["text"], found["hypotheses"][0]["alignment"].split()
+    (translation,) = generate(model, "--input-format=jsonl", "--alignments", lines=[line])
+    text, links = translation["hypotheses"][0]["text"], translation["hypotheses"][0]["alignment"].split()
     assert all(phrase in text for phrase in phrases)
     assert {int(link.split("-")[1]) for link in links} <= set(range(len(text.split())))
 
@@ -48,9 +48,9 @@ def test_json_lines_take_prefix_and_constraints_and_pass_other_fields_through(mo
         {"id": 3, "source": SOURCES[0], "prefix": "um ol", "constraints": ["ad", "xyz"]},
         {"source": SOURCES[1], "hypotheses": "of someone else", "é": None},
     ]
-    found = generate(model, "--input-format=jsonl", lines=[json.dumps(value) for value in objects])
-    hypotheses = [line.pop("hypotheses") for line in found]
-    assert found == [objects[0], {"source": SOURCES[1], "é": None}]
+    outputs = generate(model, "--input-format=jsonl", lines=[json.dumps(value) for value in objects])
+    hypotheses = [line.pop("hypotheses") for line in outputs]
+    assert outputs == [objects[0], {"source": SOURCES[1], "é": None}]
     (best,) = hypotheses[0]
     assert best["text"].startswith("um ol")
     assert all(phrase in best["text"] for phrase in ("ad", "xyz"))
@@ -80,8 +80,8 @@ def test_samples_depend_on_seed_line_and_number_alone(model: Path) -> None:
     """Neither processes nor batches nor the number of samples change them, but equal lines have different samples."""
 
     def texts(*options: str, lines: list[str] = SOURCES) -> list[list[str]]:
-        found = generate(model, "--sample", "--seed=5", *options, lines=lines)
-        return [[hypothesis["text"] for hypothesis in line["hypotheses"]] for line in found]
+        samples = generate(model, "--sample", "--seed=5", *options, lines=lines)
+        return [[hypothesis["text"] for hypothesis in line["hypotheses"]] for line in samples]
 
     expected = texts("--samples=3")
     assert texts("--samples=3", "--workers=2", "--batch-tokens=30") == expected

@@ -29,18 +29,18 @@ def test_lines_join_and_leave_at_any_time(translator: Translator, search: Search
     alone = [translator.hypotheses([line], search)[0] for line in lines]
     waiting = dict(enumerate(encode(translator.codec, whole(translator.codec, *lines), search)))
     running = RunningSearch(translator.engine, search, log_probs=True)
-    found = dict[int, list[Translation]]()
+    translations = dict[int, list[Translation]]()
     longest_company = 0
     while waiting or running.keys:
         new = {key: waiting.pop(key) for key in list(waiting)[: draw.choice([0, 1, 2, 5])]}
-        found |= running.advance(new, draw.choice([1, 2, 5]))  # type: ignore[arg-type]
+        translations |= running.advance(new, draw.choice([1, 2, 5]))  # type: ignore[arg-type]
         longest_company = max(longest_company, len(running.keys))
     assert longest_company > 3
     for key, hypotheses in enumerate(alone):
-        assert [(h.text, h.pieces, h.alignment) for h in found[key]] == [
+        assert [(h.text, h.pieces, h.alignment) for h in translations[key]] == [
             (h.text, h.pieces, h.alignment) for h in hypotheses
         ]
-        for joined, expected in zip(found[key], hypotheses, strict=True):
+        for joined, expected in zip(translations[key], hypotheses, strict=True):
             assert joined.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
 
 

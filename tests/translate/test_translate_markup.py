@@ -37,10 +37,10 @@ def test_tags_follow_the_alignment_of_the_model(translator: Translator) -> None:
     """This model links nearly all words to the first one."""
     ((best,),) = translator.hypotheses(["Ba de ki lo"], replace(SEARCH, alignments=True))
     assert best.alignment
-    for number, word in enumerate(["Ba", "de"]):
+    for word_index, word in enumerate(["Ba", "de"]):
         output = translated_html(translator, "Ba de ki lo".replace(word, f"<b>{word}</b>"), SEARCH)
         marked = " ".join(re.findall("<b>(.*?)</b>", output)).split()
-        assert marked == [best.text.split()[target] for source, target in best.alignment if source == number]
+        assert marked == [best.text.split()[target] for source, target in best.alignment if source == word_index]
 
 
 LINES = [
@@ -100,8 +100,11 @@ def test_sentences_without_a_space_between_them_keep_their_markup() -> None:
     source, links = "a!b <b>c d</b>", ((0, 0), (1, 1), (2, 2))
     sentences = [Sentence("a!"), Sentence("b c d", start=2)]
     unit = Unit(source, content=parse(source, "html", Protected()), sentences=sentences)
-    found = [Translation("A!", 0.0, [], [], alignment=links[:1]), Translation("B C D", 0.0, [], [], alignment=links)]
-    assert unit.translated(found, "de") == "A! B <b>C D</b>"
+    translations = [
+        Translation("A!", 0.0, [], [], alignment=links[:1]),
+        Translation("B C D", 0.0, [], [], alignment=links),
+    ]
+    assert unit.translated(translations, "de") == "A! B <b>C D</b>"
 
 
 def test_sentences_of_a_line_with_a_tag_keep_their_markup() -> None:
@@ -111,18 +114,18 @@ def test_sentences_of_a_line_with_a_tag_keep_their_markup() -> None:
     unit = maker.complete(Unit(source, content=parse(source, "html", Protected())))
     assert [sentence.raw for sentence in unit.sentences] == ["<2de> Ba de.", "<2de> Lo mu.", "<2de> Ki um."]
     links = ((1, 0), (2, 1))
-    found = [Translation(translation, 0.0, [], [], alignment=links) for translation in ("A b.", "C d.", "E f.")]
-    assert unit.translated(found, "de") == "A b. C d. E <b>f</b>."
+    translations = [Translation(translation, 0.0, [], [], alignment=links) for translation in ("A b.", "C d.", "E f.")]
+    assert unit.translated(translations, "de") == "A b. C d. E <b>f</b>."
 
 
 def test_sentences_of_a_language_without_spaces_keep_their_markup() -> None:
     source = "A <b>dog</b> runs. Two <i>men</i>."
     sentences = [Sentence("A dog runs."), Sentence("Two men.", start=12)]
     unit = Unit(source, content=parse(source, "html", Protected()), sentences=sentences)
-    found = [
+    translations = [
         Translation("狗跑。", 0.0, [], [], alignment=((1, 0),)),
         Translation("两人 人。", 0.0, [], [], alignment=((0, 0), (1, 1))),
     ]
-    translated = unit.translated(found, "zh")
+    translated = unit.translated(translations, "zh")
     assert re.sub("<[^>]*>", "", translated) == "狗跑。两人 人。"
     assert translated.endswith("<i>人</i>。")

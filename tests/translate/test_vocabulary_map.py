@@ -87,7 +87,7 @@ def test_a_map_has_the_counts_of_a_loop_over_all_links(seed: int, per_piece: int
     for piece in PIECES[EOS + 1 :]:
         linked = linked_to[piece]
         best = [PIECES[i] for i, _ in sorted(linked.items(), key=lambda item: (-item[1], item[0]))] or [piece]
-        kept = [found for found in best if found not in expected[""]] if linked else best
+        kept = [candidate for candidate in best if candidate not in expected[""]] if linked else best
         expected[piece] = kept[:per_piece]
     with pytest.MonkeyPatch.context() as patch:  # several parts are counted and summed
         patch.setattr(vocabulary_map, "_SENTENCES_AT_ONCE", 15)
@@ -137,12 +137,12 @@ def written(path: Path, entries: Entries) -> Path:
 
 def candidates(entries: Entries, pieces: Sequence[str]) -> set[str]:
     """Returns the candidates of a sentence, by looking for each entry in it."""
-    found = {*SPECIAL, *entries[()]}
+    candidate_pieces = {*SPECIAL, *entries[()]}
     text = f" {' '.join(pieces)} "
     for source, target in entries.items():
         if source and f" {' '.join(source)} " in text:
-            found.update(target)
-    return found
+            candidate_pieces.update(target)
+    return candidate_pieces
 
 
 def source_pieces(line: str) -> list[str]:
@@ -151,7 +151,7 @@ def source_pieces(line: str) -> list[str]:
 
 
 def best(model: Path, lines: list[str], *options: str | Path) -> list[dict[str, Any]]:
-    return [found["hypotheses"][0] for found in generated(model, lines, *options)]
+    return [line["hypotheses"][0] for line in generated(model, lines, *options)]
 
 
 def test_the_whole_vocabulary_as_candidates_changes_nothing(model: Path, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def translator_with(vocabulary_map: Path, *models: Path) -> Translator:
     return Translator(PyTorchEngine.load(*models, runtime=FP32, vocabulary_map=str(vocabulary_map)))
 
 
-def with_bias(seed: int) -> Checkpoint:
+def biased_checkpoint(seed: int) -> Checkpoint:
     """Returns a model with random weights and a random output bias."""
     checkpoint = eloquent_checkpoint(seed, ending=12)
     weights = checkpoint.weights | {"output_bias": torch.randn(len(PIECES))}
@@ -178,13 +178,13 @@ def with_bias(seed: int) -> Checkpoint:
 @pytest.mark.parametrize("options", [SearchConfig(beam=3), SearchConfig(sample=True)])
 def test_log_p_is_that_among_the_candidates(tmp_path: Path, seeds: list[int], options: SearchConfig) -> None:
     """The reference normalises the logits of a sentence's candidates in float64; an ensemble averages P."""
-    paths = [saved(with_bias(seed), tmp_path / f"{seed}.safetensors") for seed in seeds]
+    paths = [saved(biased_checkpoint(seed), tmp_path / f"{seed}.safetensors") for seed in seeds]
     entries = some_entries(1)
     search = replace(options, max_length_offset=8)
     path = written(tmp_path / "map", entries)
-    found = translator_with(path, *paths).hypotheses(LINES, search)
+    translations = translator_with(path, *paths).hypotheses(LINES, search)
     models = [model.double() for model in PyTorchEngine.load(*paths, runtime=FP32).models]
-    for line, (hypothesis,) in zip(LINES, found, strict=True):
+    for line, (hypothesis,) in zip(LINES, translations, strict=True):
         pieces = source_pieces(line)
         allowed = sorted(PIECES.index(piece) for piece in candidates(entries, pieces))
         labels = [*map(PIECES.index, hypothesis.pieces), EOS]
@@ -200,9 +200,9 @@ def test_prefixes_and_constraints_need_not_be_candidates(model: Path, tmp_path: 
     path = written(tmp_path / "map", {(): ["▁words", "ew"]})
     translator = translator_with(path, model)
     units = [Unit("some words", prefix="learn"), Unit("a few", constraints=("some pieces",)), Unit("to")]
-    found = [h[0] for h in translator.hypotheses(units, SearchConfig(max_length_offset=12))]
-    assert found[0].text.startswith("learn") and "some pieces" in found[1].text
-    assert set(found[2].pieces) <= {"▁words", "ew", *SPECIAL}
+    translations = [h[0] for h in translator.hypotheses(units, SearchConfig(max_length_offset=12))]
+    assert translations[0].text.startswith("learn") and "some pieces" in translations[1].text
+    assert set(translations[2].pieces) <= {"▁words", "ew", *SPECIAL}
     with pytest.raises(Exception, match="--scorer needs the whole vocabulary"):
         translator.hypotheses(["a"], SearchConfig(scorer="mine"))
 
@@ -243,8 +243,8 @@ def test_ctranslate2_has_the_same_candidates(model: Path, tmp_path: Path) -> Non
     ended = [i for i, h in enumerate(expected) if len(h["pieces"]) < 8]
     assert len(ended) > 5
     assert [alone[i]["pieces"] for i in ended] == [expected[i]["pieces"] for i in ended]
-    of_lines = [candidates(entries, source_pieces(line)) for line in LINES]
-    assert {piece for h in together for piece in h["pieces"]} <= set().union(*of_lines)
+    candidate_sets = [candidates(entries, source_pieces(line)) for line in LINES]
+    assert {piece for h in together for piece in h["pieces"]} <= set().union(*candidate_sets)
     other = best(model, LINES, *CT2, "--beam=1", "--vocabulary-map", written(path, some_entries(6)))
     assert [h["pieces"] for h in other] != [h["pieces"] for h in together]  # the cached export has a map of its own
 
@@ -256,8 +256,8 @@ def test_the_map_is_exported(model: Path, tmp_path: Path) -> None:
     run("export", "ctranslate2", model, "--vocabulary-map=-", "--output", tmp_path / "piped", stdin=path.read_bytes())
     assert (tmp_path / "piped" / "vmap.txt").read_bytes() == path.read_bytes()
     exported = ctranslate2.Translator(str(tmp_path / "model"))
-    (found,) = exported.translate_batch([source_pieces("some words")], use_vmap=True, max_decoding_length=20)
-    assert set(found.hypotheses[0]) <= {"▁words", "ew", *SPECIAL}
+    (translation,) = exported.translate_batch([source_pieces("some words")], use_vmap=True, max_decoding_length=20)
+    assert set(translation.hypotheses[0]) <= {"▁words", "ew", *SPECIAL}
 
 
 def test_the_service_has_the_candidates(model: Path, tmp_path: Path) -> None:
@@ -266,8 +266,8 @@ def test_the_service_has_the_candidates(model: Path, tmp_path: Path) -> None:
     with serving(model, "--precision=fp32", "--device=cpu", "--vocabulary-map", path) as server:
         answer = server.translate(LINES, max_length_offset=8, pieces=False)
         assert [translation["text"] for translation in answer["translations"]] == expected
-        found = server.post("/alternatives", {"source": "some words", "prefix": "more"}).json["alternatives"]
-        assert found[0]["prefix"].startswith("more ")
+        alternatives = server.post("/alternatives", {"source": "some words", "prefix": "more"}).json["alternatives"]
+        assert alternatives[0]["prefix"].startswith("more ")
 
 
 # Bad files
@@ -286,10 +286,10 @@ def test_a_bad_file_is_named(model: Path, cache: Path, tmp_path: Path, content: 
     path = tmp_path / "map"
     if content is not None:
         path.write_bytes(content)
-    before = set(cache.glob("*"))
+    cached_files = set(cache.glob("*"))
     for options in ([], ["--engine=ctranslate2"]):
-        found = failed("generate", model, *options, "--device=cpu", "--vocabulary-map", path, stdin=b"a\n")
-        assert said in found and str(tmp_path) in found
+        message = failed("generate", model, *options, "--device=cpu", "--vocabulary-map", path, stdin=b"a\n")
+        assert said in message and str(tmp_path) in message
     assert str(path) in failed("export", "ctranslate2", model, "--vocabulary-map", path, "--output", tmp_path / "model")
     assert str(path) in failed("serve", model, "--port=0", "--device=cpu", "--vocabulary-map", path)
-    assert set(cache.glob("*")) - before <= {cache / ".lock"} and not (tmp_path / "model").exists()
+    assert set(cache.glob("*")) - cached_files <= {cache / ".lock"} and not (tmp_path / "model").exists()
