@@ -93,9 +93,11 @@ def read_pairs(
                 is_empty = False
                 yield direction, (source, target)
     if is_empty:
-        checked = "separators and --columns" if "without one of the columns" in left_out else "languages"
+        are_cells_wrong = {"without one of the columns", "with more cells than others"} & left_out.keys()
+        are_others = any(reason.startswith("only in") for reason in left_out)
+        checked = "the separators and --columns" if are_cells_wrong else "the languages" if are_others else "the file"
         problem = f"{path} has no pairs of {' and '.join(languages)}{reasons(left_out)}"
-        raise NmtError(f"{problem}; check the {checked}")
+        raise NmtError(f"{problem}; check {checked}")
 
 
 def reasons(left_out: Mapping[str, int]) -> str:
@@ -147,6 +149,8 @@ def _entries_in_archive(
                     corpus = CorpusFile(file, f"{path}: {name}", config, languages, left_out)
                     yield from _read(kind_of(name), corpus)
             stems = [stem for stem, names in sides.items() if len(names) > 1]
+            if not (known or stems):
+                raise NmtError(f"{path} has {console.listed(members)}, which cannot be read in an archive; unpack it")
             if len(joined := known or stems) > 1 and len(languages) == 2:
                 console.info(f"{path}: {console.listed(joined)} are read as one corpus; unpack it to use them apart")
             if known and stems:

@@ -16,6 +16,7 @@ from nmt.corpora.entries import CorpusFile, Entry
 from nmt.errors import NmtError
 from nmt.text.corpus import table_lines
 from nmt.text.languages import base_language, code_named, likeliest
+from nmt.text.words import has_letters
 
 _SHOWN = 20  # so many lines show which character separates cells
 _BETWEEN = re.compile(r"[\s,\[\]]*")  # values of JSON
@@ -40,6 +41,7 @@ class _Columns(NamedTuple):
     Attributes:
         texts: their positions, and `codes`, their languages.
         score: its position.
+        languages: the positions of the columns that say the languages of a row, or of one that says both, as en-de.
         has_header: whether the row names the columns.
         width: how many cells a row has, at most.
     """
@@ -49,9 +51,10 @@ class _Columns(NamedTuple):
     score: int | None
     has_header: bool
     width: int
+    languages: Sequence[int] = ()
 
 
-def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Entry]:
+def read_table(corpus: CorpusFile, separators: str = "\t;,") -> Iterator[Entry]:
     """Yields the entries of a table with one of these separators. Quotes between tabs are text, except in UTF-16."""
     table, is_utf_16 = table_lines(corpus.file, corpus.name)
     if separators == "\t" and not is_utf_16:
@@ -66,10 +69,12 @@ def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Entry]:
         """Returns how many rows have the usual number of cells, and that number."""
         widths = Counter[int]()
         with suppress(csv.Error):
-            widths.update(map(len, csv.reader(first, delimiter=separator)))
+            widths.update(map(len, csv.reader(first, delimiter=separator, skipinitialspace=separator != "\t")))
         return max(((count, width) for width, count in widths.items() if width > 1), default=(0, 0))
 
-    reader = csv.reader(chain(first, lines), delimiter=max(separators, key=regularity), strict=True)
+    separator = max(separators, key=regularity)
+    # Some programs write a space before the quotes of a cell.
+    reader = csv.reader(chain(first, lines), delimiter=separator, skipinitialspace=separator != "\t", strict=True)
     try:
         yield from _entries(((before + reader.line_num, row) for row in reader), corpus)
     except csv.Error as error:
@@ -81,9 +86,20 @@ def _entries(rows: Iterator[tuple[int, Sequence[str]]], corpus: CorpusFile) -> I
     """Yields the entries in the rows of a table, each with the number of its line. The names may follow a title."""
     first = list(islice(rows, _SHOWN))
     said = [_texts(row, corpus.languages) for _, row in first]
-    names = (i for i, (texts, kinds) in enumerate(said) if texts and all(kinds[i] for i in texts))
     are_comments = [not any(map(str.strip, row)) or row[0].lstrip().startswith("#") for _, row in first]
-    begin = next(names, sum(1 for _ in takewhile(bool, are_comments)))
+
+    def is_pair(row: Sequence[str], texts: Sequence[int]) -> bool:
+        return all(i < len(row) and has_letters(row[i]) for i in texts)
+
+    def pairs_before(row: int, texts: Sequence[int]) -> int:
+        """Returns how many rows before have text in these columns, and are no comments."""
+        return sum(is_pair(first[i][1], texts) for i in range(row) if not are_comments[i])
+
+    names = (i for i, (texts, kinds) in enumerate(said) if texts and all(kinds[j] for j in texts))
+    begin = next((i for i in names if pairs_before(i, said[i][0]) < 2), None)  # a title may have two cells
+    if begin is None:  # a pair may begin with #
+        are_comments = [is_comment and not is_pair(first[i][1], (0, 1)) for i, is_comment in enumerate(are_comments)]
+        begin = sum(1 for _ in takewhile(bool, are_comments))
     if comments := sum(are_comments[:begin]):
         corpus.left_out["blank or a comment"] += comments
     if begin > comments:
@@ -167,7 +183,8 @@ def _entry(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str
     score = row[columns.score] if columns.score is not None and columns.score < len(row) else ""
     if columns.score is not None and not corpus.keeps(score, where, "check --columns"):
         return []
-    return [(columns.codes, texts)]
+    named = [code.strip() for i in columns.languages for code in str(row[i]).split("-", 2 - len(columns.languages))]
+    return [(tuple(named) if len(named) == len(texts) and all(named) else columns.codes, texts)]
 
 
 def _number(cell: Any) -> float | None:
@@ -182,18 +199,18 @@ def _columns(header: Sequence[str], corpus: CorpusFile, where: str, *, are_field
     texts, kinds = _texts(names, corpus.languages, are_fields=are_fields)
     asked = names_in(corpus.config.columns) if corpus.config.columns else []
     by_number = all(column.isdecimal() for column in asked)
-    listed = f"{', '.join(names):.200}"
+    listed, lowered = f"{', '.join(names):.200}", [name.lower() for name in names]
     if not by_number and (missing := [column for column in asked if column not in names]):
         raise NmtError(f"{where} has no column {missing[0]!r:.40}, but {listed}; check --columns")
     # Two columns that are not named may begin with text, which does not look like names.
     are_names = all(kind or _IDENTIFIER.fullmatch(name) for name, kind in zip(names, kinds, strict=True))
-    are_names = are_names and len({name.lower() for name in names}) > 1
+    are_names = are_names and len(set(lowered)) > 1
     if not (asked or texts) and (are_fields or len(names) > 2 or are_names or set(kinds) - {"text", "other", ""}):
         problem = f"{where} has the columns {listed}, which do not say what is the source and what the target"
         advice = f"call them {' and '.join(corpus.languages[:2])}, or give --columns SOURCE,TARGET of nmt clean or"
         raise NmtError(f"{problem}; {advice} nmt preprocess: names, or numbers if this line is text")
     positions = [int(column) - 1 if by_number else names.index(column) for column in asked] or texts or [0, 1]
-    score = positions.pop() if len(asked) > 2 else names.index("score") if not asked and "score" in names else None
+    score = positions.pop() if len(asked) > 2 else lowered.index("score") if not asked and "score" in lowered else None
     if corpus.config.least_score is not None and score is None:
         raise NmtError(f"{where} has no column score for --least-score; give --columns SOURCE,TARGET,SCORE")
     has_header = bool(texts) or not by_number
@@ -201,7 +218,14 @@ def _columns(header: Sequence[str], corpus: CorpusFile, where: str, *, are_field
     if has_header and texts and not asked and not all(kinds[i] for i in texts):
         console.info(f"{where} is taken for the names of the columns: {listed}")
     codes = {i: kind for i, kind in enumerate(kinds) if has_header and kind not in (*_SAID, "")}
-    return _Columns(positions, tuple([codes.get(i, "") for i in positions]), score, has_header, len(header))
+    if asked and len(corpus.languages) == 2:  # the order of --columns says more than the names
+        codes = {}
+    sides = ("|".join(_SAID[side]) for side in ("source", "target"))
+    wanted = [rf"(?:{side})[ _-]?lang(?:uage)?" for side in sides]
+    said = [[i for i, name in enumerate(lowered) if re.fullmatch(pattern, name)] for pattern in (*wanted, "lp")]
+    languages = [*said[0][:1], *said[1][:1]] if said[0] and said[1] else said[2][:1]
+    languages = languages if has_header and not codes else []
+    return _Columns(positions, tuple([codes.get(i, "") for i in positions]), score, has_header, len(header), languages)
 
 
 def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool = False) -> tuple[list[int], list[str]]:
@@ -222,7 +246,9 @@ def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool =
     if len(codes) > 1 and len([lang for lang in languages if likeliest(lang, codes)]) > 1:
         texts = codes
     elif len(codes) == len(others) == 1 and (others[0] or (len(names) == 2 and not are_fields)):
-        texts = [*codes, *others]  # one language decides what the other is
+        # One language decides what the other is, but "de" and "it" may be the first words of a dictionary, too.
+        is_word = not others[0] and re.fullmatch("[a-z]{2,3}", names[kinds.index(codes[0])])
+        texts = [] if is_word else [*codes, *others]
     elif set(kinds) <= {*_SAID, ""} and "target" in best:
         texts = next(([side, "target"] for side in ("source", "text") if side in best), [])
     return [best[kind] for kind in texts], kinds

@@ -24,7 +24,9 @@ _REFERENCE = re.compile("&#(?:x([0-9A-Fa-f]{1,20})|([0-9]{1,20}));")
 _LONGEST_REFERENCE = 24
 # Inline elements that contain codes of the document's own format.
 _CODES = {"bpt", "ept", "ph", "it", "ut"}
-_BREAK = re.compile(rf"</?(?:{'|'.join(BLOCKS)})(?![\w-])|[\n\t]|\\[nt]", re.IGNORECASE)  # codes that separate words
+_BREAK = re.compile(
+    rf"</?(?:{'|'.join(BLOCKS)})(?![\w-])|[\n\t]|\\(?:[nt]|line|par|softline|tab|e[nm]dash)(?![a-z])", re.IGNORECASE
+)  # codes that separate words, also those of RTF
 # What attributes of finished units say: approved, m:confirmed, translate, state of XLIFF 1 and 2, and SDL's conf.
 _FINISHED = {None, "yes", "1", "2", "3", "translated", "signed-off", "final", "reviewed"}
 _FINISHED |= {"Translated", "ApprovedTranslation", "ApprovedSignOff"}

@@ -3,6 +3,7 @@
 Shapes: L lines, C characters of all lines with a line break after each.
 """
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from nmt.text.words import is_blank
 _OTHER, _SPACE, _DIGIT, _CONTROL, _FIRST_SCRIPT = range(5)
 # Letters of scripts that are not in the table share a class. Of languages that are not, all letters count as right.
 _CLASS_OF_SCRIPT = {script: code for code, script in enumerate([*LANGUAGES_OF_SCRIPT, "OTHER"], _FIRST_SCRIPT)}
+# What a code such as hi_Latn says of the script, where a language has several.
+_SCRIPTS = {"latn": "LATIN", "cyrl": "CYRILLIC", "arab": "ARABIC", "deva": "DEVANAGARI", "guru": "GURMUKHI"}
 # How many characters of English say as much as one of these scripts, for which it is not about 1. Measured on
 # translations of messages of programs, and for Japanese on sentences, too.
 _WIDTHS = {"HANGUL": 2.0, "HIRAGANA": 1.5, "KATAKANA": 1.5, "CJK": 3.0}
@@ -117,7 +120,9 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
     letters_C = classes_C >= _FIRST_SCRIPT
     wider_L = sum((width - 1) * count(classes_C == _CLASS_OF_SCRIPT[name]) for name, width in _WIDTHS.items())
     language = base_language(lang)
-    scripts = [_CLASS_OF_SCRIPT[name] for name, langs in LANGUAGES_OF_SCRIPT.items() if language in langs.split()]
+    named = next((name for tag, name in _SCRIPTS.items() if tag in re.split("[-_]", lang.lower())), None)
+    names = [named] if named else [name for name, langs in LANGUAGES_OF_SCRIPT.items() if language in langs.split()]
+    scripts = [_CLASS_OF_SCRIPT[name] for name in names]
     of_language_C = np.isin(classes_C, scripts) if scripts else letters_C
     return Measures(
         length=lengths_L,

@@ -230,7 +230,7 @@ def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:
         return NmtError(f"--vocab-size is {vocab_size}, but {most}; lower --vocab-size or add text")
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         least = f"the special pieces, bytes and characters of the training text need {smallest[1]}"
-        return NmtError(f"--vocab-size is {vocab_size}, but {least}; raise --vocab-size")
+        return NmtError(f"{vocab_size} pieces are too few, because {least}; give a larger --vocab-size")
     if "!sentences_.empty()" in message or "all_chars_count" in message:
         return NmtError("the training text of the subword model is empty; check the training corpora")
     why = f"sentencepiece could not train a {kind} vocabulary of --vocab-size {vocab_size} ({message.strip()})"

@@ -143,7 +143,7 @@ PARAMETER = '<!DOCTYPE tmx [<!ENTITY % all SYSTEM "http://localhost:9/x.dtd"> %a
     (b'<?xml version="1.0" encoding="hex"?><tmx/>', "'hex' is not a text encoding"),
     (b'<?xml version="1.0" encoding="undefined"?><tmx/>', "undefined encoding.*; convert the file to UTF-8"),
     (b"", "line 1: this is not well-formed XML"),
-    (tmx(), "has no pairs of en and de; check the languages"),
+    (tmx(), "has no pairs of en and de; check the file"),
     (tmx(unit(("fr", "Bonjour"), ("de", "Hallo"))), r"no pairs of en and de .left out: 1 only in fr and de.; check"),
 ])  # fmt: skip
 def test_bad_tmx_is_refused_in_one_sentence(tmp_path: Path, data: bytes, message: str, cache: Path) -> None:
@@ -331,9 +331,35 @@ def test_a_table_may_begin_with_many_comments(tmp_path: Path) -> None:
 
 
 def test_a_first_row_that_may_be_text_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.tsv", b"it\tesso\nA dog runs there\tUn cane corre\n")
+    path = write(tmp_path / "t.tsv", b"ita_Latn\tesso\nUn cane corre\tA dog runs there\n")
     done = run("clean", "--source-lang=en", "--target-lang=it", f"--train={path}", f"--dest={tmp_path / 'clean'}")
-    assert "line 1 is taken for the names of the columns: it, esso" in " ".join(done.stderr.split())
+    assert "line 1 is taken for the names of the columns: ita_Latn, esso" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("name, text, pairs", [
+    # Without names, of which "de" is the first word of a dictionary, the program asks for the columns.
+    ("columns.csv", "en,de\nHallo mein Freund,Hello my friend\n", [("Hello my friend", "Hallo mein Freund")]),
+    ("decimals.csv", "Haus, das;house\nHund, der;dog\n", [("Haus, das", "house"), ("Hund, der", "dog")]),
+    ("strings.csv", "Save,Speichern\nOpen,Öffnen\nEnglish,Deutsch\n",
+     [("Save", "Speichern"), ("Open", "Öffnen"), ("English", "Deutsch")]),
+    ("posts.tsv", "#MeToo is\t#MeToo ist\nYes\tJa\n", [("#MeToo is", "#MeToo ist"), ("Yes", "Ja")]),
+    ("spaces.csv", 'en, de\n"Yes, I know.", "Ja, ich weiß."\n', [("Yes, I know.", "Ja, ich weiß.")]),
+])  # fmt: skip
+def test_tables_of_strangers(tmp_path: Path, name: str, text: str, pairs: list[tuple[str, str]]) -> None:
+    path = write(tmp_path / name, text.encode())
+    options = {"columns": "2,1"} if name == "columns.csv" else {}
+    assert read(path, **options) == (pairs, {})
+
+
+@pytest.mark.parametrize("name, text", [
+    ("t.csv", "source_lang,target_lang,source,target\nen,de,A,b\nde,en,d,C\nen,fr,E,f\n"),
+    ("t.csv", "lp,src,mt,ref\nen-de,A,x,b\nde-en,d,x,C\nen-fr,E,x,f\n"),
+    ("t.jsonl", '{"source_language": "en", "source": "A", "target_language": "de", "target": "b"}\n'
+     '{"source_language": "de", "source": "d", "target_language": "en", "target": "C"}\n'
+     '{"source_language": "en", "source": "E", "target_language": "fr", "target": "f"}\n'),
+])  # fmt: skip
+def test_columns_may_say_the_languages_of_each_row(tmp_path: Path, name: str, text: str) -> None:
+    assert read(write(tmp_path / name, text.encode())) == ([("A", "b"), ("C", "d")], {"only in en and fr": 1})
 
 
 def test_joined_tables_repeat_their_header(tmp_path: Path) -> None:
@@ -346,7 +372,7 @@ def test_joined_tables_repeat_their_header(tmp_path: Path) -> None:
     "German,Deutsch", "source,Quelle", "id,words,en", "title_de,title_en,text_de,text_en", "Unnamed: 0,text",
     "source_lang,target_lang", "category,english,lummi,notes,source", "text,source", "lummi,english,source",
     "english,eng_tokens", "source,target,English", "no,nb,no", "English,Englisch", "src_1,src_2,target",
-    "en,uz_south,uz_north_new,de_1,de_2_b",
+    "en,uz_south,uz_north_new,de_1,de_2_b", "de,von",
 ])  # fmt: skip
 def test_a_header_that_does_not_say_the_sides_is_refused(tmp_path: Path, header: str) -> None:
     path = write(tmp_path / "t.csv", f"{header}\n{','.join('Abcd'[: header.count(',') + 1])}\n".encode())
@@ -535,7 +561,7 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
         (whole.replace(b"a\na", b"a\nb", 1), "is not a complete .zip file .*CRC"),
         (bytes(locked), "cannot be unpacked here .*encrypted"),
         (archive(tmp_path / "b.zip", **{"x.en": "a\n", "x.de": "b\nc\n"}).read_bytes(), r"x.\* in .* unequal numbers"),
-        (archive(tmp_path / "b.zip", README="x").read_bytes(), "has no pairs of en and de"),
+        (archive(tmp_path / "b.zip", README="x").read_bytes(), "has README, which cannot be read"),
     ):
         with pytest.raises(NmtError, match=message):
             corpus_prefix(str(write(tmp_path / "c.zip", data)), [("en", "de")], CorpusConfig())

@@ -207,7 +207,7 @@ def test_equal_text_on_both_sides_or_in_two_corpora_and_swapped_languages_get_a_
      r"all 300 training pairs were dropped \(299 with an empty side, 1 longer than --max-length 100, 0 beyond"),
     ({}, {"source_lang": "fr"}, r"neither .*train\.fr nor .*train\.fr\.gz exists"),
     ({}, {"vocab_size": 20_000}, r"--vocab-size is 20000, .* at most \d+ pieces"),
-    ({}, {"vocab_size": 8}, r"--vocab-size is 8, .* need \d+; raise --vocab-size"),
+    ({}, {"vocab_size": 8}, r"8 pieces are too few, .* need \d+; give a larger --vocab-size"),
     ({}, {"subword_model": "nowhere"}, "--subword-model nowhere cannot be read"),
     ({}, {"subword_model": "test.en"}, r"--subword-model test\.en is not a sentencepiece model"),
     ({}, {"dest": "test.en"}, r"--dest test\.en already exists; remove it or choose another folder"),

@@ -137,7 +137,7 @@ def test_the_messages_about_the_vocabulary_name_the_largest_and_the_smallest_pos
         Subword.train(TEXT, kind, 30000)
     largest = int(str(caught.value).split("at most ")[1].split()[0])
     assert len(Subword.train(TEXT, kind, largest)) == largest
-    with pytest.raises(NmtError, match=r"--vocab-size is 100, .* need \d+; raise --vocab-size") as caught:
+    with pytest.raises(NmtError, match=r"100 pieces are too few, .* need \d+; give a larger --vocab-size") as caught:
         Subword.train(TEXT, kind, 100)
     assert 260 < int(str(caught.value).split("need ")[1].split(";")[0]) < 300
 
