@@ -228,10 +228,12 @@ def _opened(
             example = next(iter(sorted(path.glob(f"*{SUFFIX}"))), None)  # average.safetensors, if there is one
             train = f"it has none; nmt train {path} --save-dir run trains a model if it is a data folder"
             advice = f"give a file in it, such as {example}" if example else train
-            if (path / "config.json").exists():  # of a model of transformers or CTranslate2
-                advice = (
+            if (path / "config.json").exists():
+                has_weights = any(path.glob("*.safetensors*")) or any(path.glob("pytorch_model*.bin*"))
+                imported = (
                     f"nmt import huggingface {path} --output model.safetensors makes one of a model of Hugging Face"
                 )
+                advice = imported if has_weights else "give the checkpoint that this exported folder was made of"
             raise NmtError(f"{path} is a folder, not a checkpoint; {advice}")
         # `safe_open` names no reason if it cannot open a file, and takes no names that are not UTF-8.
         with path.open("rb") as opened, safe_open(f"/dev/fd/{opened.fileno()}", framework=framework) as file:

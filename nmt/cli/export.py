@@ -59,10 +59,12 @@ def huggingface(
     """
     from nmt.interop.huggingface import export_huggingface
 
+    if push is not None:
+        from nmt.interop.hub import check_push, upload
+
+        check_push(push)
     write(export_huggingface, checkpoint, output, facts)
     if push is not None:
-        from nmt.interop.hub import upload
-
         upload(output, push)
 
 

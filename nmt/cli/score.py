@@ -59,7 +59,15 @@ def score(
     from nmt.scoring import compared_scores, corpus_scores, sentence_scores
     from nmt.text.corpus import name_of, read_rows
     from nmt.text.directions import Direction
+    from nmt.text.words import has_letters
 
+    plain_texts = [("--hypothesis", path) for path in hypothesis] + [("--source", path) for path in (source,) if path]
+    if tables := [(flag, path) for flag, path in plain_texts if is_corpus_file(path)]:
+        problem = f"{' '.join(tables[0])} has the name of a table, JSON or archive, but its lines are taken as they are"
+        raise NmtError(f"{problem}; give a file of text alone, such as of nmt generate --output-format text")
+    if [*(path for _, path in plain_texts), *reference].count(STDIO) > 1:
+        problem = "only one of --hypothesis, --reference and --source can be standard input (-)"
+        raise NmtError(f"{problem}; give the others as files")
     if not reference:
         if not model or source is None or len(hypothesis) > 1:
             raise NmtError(
@@ -69,22 +77,15 @@ def score(
             raise NmtError(f"{flag_name(min(given))} needs --reference; leave it out")
         from nmt.translate.calibration import estimated_chrf
 
-        lines = [(old, new) for old, new in read_rows(source, hypothesis[0])]
+        lines = [(old, new) for old, new in read_rows(source, hypothesis[0]) if has_letters(old)]
         if not lines:
-            raise NmtError(f"{source} is empty; an estimate needs text")
+            raise NmtError(f"{source} has no line with letters; an estimate needs text")
         estimate = estimated_chrf(model, lines, Direction(source_lang or "", config.target_lang or ""))
         print(json.dumps(estimate._asdict()) if as_json else estimate)
         return
     if model or source is not None:
         flag = "--model" if model else "--source"
         raise NmtError(f"{flag} is for an estimate without --reference; leave out one of them")
-    if tables := [path for path in hypothesis if is_corpus_file(path)]:
-        problem = (
-            f"--hypothesis {tables[0]} has the name of a table, JSON or archive, but its lines are scored as they are"
-        )
-        raise NmtError(f"{problem}; give a file of translations alone, such as of nmt generate --output-format text")
-    if [*hypothesis, *reference].count(STDIO) > 1:
-        raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
     if "evalb" in config.metric:
         from nmt.cli.trees import score_trees
 

@@ -92,13 +92,19 @@ def with_files(value: Any) -> Any:
     return value and checkpoint_file(value)
 
 
+def check_push(repository: str) -> None:
+    """Raises NmtError if nothing can be uploaded under this name, or without a token."""
+    with importing("huggingface_hub", "--push", extra="huggingface"):
+        from huggingface_hub import get_token
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        raise NmtError(f"--push {repository} is no name of a model on Hugging Face's hub; give NAMESPACE/NAME")
+    if get_token() is None:
+        raise NmtError(f"--push {repository} needs a token of Hugging Face's hub; run hf auth login first")
+
+
 def upload(folder: str, repository: str) -> None:
     """Uploads an exported folder to Hugging Face's hub, with the token of `hf auth login` or of HF_TOKEN."""
-    with _on_hub(repository, "--push", "upload the folder later with hf upload") as api:
-        from huggingface_hub import get_token
-
-        if get_token() is None:
-            raise NmtError(f"--push {repository} needs a token of Hugging Face's hub; run hf auth login first")
+    with _on_hub(repository, "--push", f"upload {folder} with hf upload when the network works") as api:
         address = api.create_repo(repository, exist_ok=True)
         api.upload_folder(repo_id=repository, folder_path=folder, commit_message=f"Export of nmt {__version__}")
     console.info(f"uploaded {folder} to {address}")
@@ -137,10 +143,10 @@ def _on_hub(repository: str, user: str = "", by_hand: str = "") -> Iterator[Any]
 def _unreachable(name: str, error: BaseException, by_hand: str = "") -> str:
     reason = " ".join(str(error).split()) or type(error).__name__
     download = f"download its files on another machine (hf download {name} --local-dir FOLDER) and run nmt import"
-    by_hand = by_hand or download
     if name.startswith("firefox:"):
-        by_hand = "download its files on another machine, as docs/models.md says, and run nmt import marian"
-    return f"{name} cannot be reached ({reason:.200}); run the same command when the network works, or {by_hand}"
+        download = "download its files on another machine, as docs/models.md says, and run nmt import marian"
+    advice = by_hand or f"run the same command when the network works, or {download}"
+    return f"{name} cannot be reached ({reason:.200}); {advice}"
 
 
 def _released_on_hub(repository: str, revision: str) -> _Release:

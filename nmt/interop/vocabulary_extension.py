@@ -11,6 +11,7 @@ import torch
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint
+from nmt.checkpoint_format import CALIBRATIONS
 from nmt.config import SelectionConfig
 from nmt.errors import NmtError
 from nmt.interop.sentencepiece_model import changed, merge, scores_of
@@ -54,7 +55,8 @@ def extended_checkpoint(path: str, selection: SelectionConfig) -> Checkpoint:
         weights[name] = torch.cat((weights[name], *(mean[None].to(weights[name].dtype) for mean in means)))
     config = replace(text, languages=tuple(tokens), language_pieces=tuple(tokens.values()))
     # These pieces learn in full, whatever stays frozen when the model is tuned.
-    provenance = checkpoint.provenance | {"added_pieces": [*checkpoint.provenance.get("added_pieces", ()), *new]}
+    provenance = {name: value for name, value in checkpoint.provenance.items() if name != CALIBRATIONS}
+    provenance |= {"added_pieces": [*checkpoint.provenance.get("added_pieces", ()), *new]}
     return Checkpoint(checkpoint.model_config, TextCodec(config, vocabulary, vocabulary), weights, provenance)
 
 

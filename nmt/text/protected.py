@@ -173,6 +173,7 @@ def with_protected(
     *,
     spaces: bool,
     given: Iterable[str] = (),
+    prefix: str = "",
 ) -> tuple[str, dict[int, int]]:
     """Returns the translation with every protected word of the source, and the source words of its words.
 
@@ -186,8 +187,9 @@ def with_protected(
         source_of: the source word of target words, by their numbers; may be empty.
         spaces: whether spaces separate the words of the target language.
         given: phrases of the translation that nothing is put into.
+        prefix: what the translation must begin with.
     """
-    repair = _Repair(source, protected, translation, source_of, spaces, given)
+    repair = _Repair(source, protected, translation, source_of, spaces, [prefix, *given], prefix)
     repair.take_copies()
     repair.take_others()
     repair.insert_missing()
@@ -205,6 +207,7 @@ class _Repair:
     source_of: Mapping[int, int]
     spaces: bool
     given: Iterable[str]
+    prefix: str
 
     def __post_init__(self) -> None:
         self.replaced: dict[Span, Span] = {}  # for each protected span of the source, what it replaces
@@ -295,6 +298,7 @@ class _Repair:
         is_by_word = self.spaces or self.source_of
         ends = [0, *(stop for _, stop in self._words)] if is_by_word else range(len(translation) + 1)
         before, end, kind_before = (0, 0), 0, ""  # of the word before: its place, its end in the source, its kind
+        first = len(self.prefix) if translation.startswith(self.prefix) else 0
         for start, stop, kind in self.protected:
             between = source[end:start]
             has_unit = kind == kind_before == "placeholder" and re.fullmatch("[a-z]|min", between)
@@ -315,6 +319,7 @@ class _Repair:
                     position = len(translation[:position].rstrip(_END))
                 around = self._taken[max(0, position - 1) : position + 1]
                 position = around[0] if len(around) == 2 and around[0] == around[1] != 0 else position
+            position = max(position, first)
             before, end = self.replaced.setdefault((begin, stop), (position, position)), stop
             kind_before = kind
 

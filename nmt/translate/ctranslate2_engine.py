@@ -143,8 +143,9 @@ class CTranslate2Engine:
         return self.codec.source.pieces(sentence.ids.tolist())
 
     def _limit(self, sentence: EncodedSentence, search: SearchConfig) -> int:
-        """Returns the maximum length of a translation. The model has positions for this many pieces, BOS and EOS."""
-        return min(sentence.width + search.max_length_offset, self._longest - 1)
+        """Returns the maximum length of a target. The model has positions for this many pieces, BOS and EOS."""
+        given = self.codec.config.given_tokens
+        return min(given + sentence.width + search.max_length_offset, self._longest - 1)
 
     def _results(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[Any]:
         """Returns CTranslate2's result for each sentence. All sentences of a call have the same maximum length."""
@@ -163,7 +164,7 @@ class CTranslate2Engine:
                 length_penalty=search.alpha,
                 max_input_length=0,
                 max_decoding_length=limit,
-                min_decoding_length=min(search.least_pieces, limit),
+                min_decoding_length=min(self.codec.config.given_tokens + search.least_pieces, limit),
                 no_repeat_ngram_size=search.no_repeat_ngram or 0,
                 suppress_sequences=self._never,
                 return_scores=True,
@@ -180,7 +181,7 @@ class CTranslate2Engine:
         codec, given = self.codec, self.codec.config.given_tokens
         lengths = [len(pieces) + 1.0 for pieces in result.hypotheses]  # EOS counts
         scores = [
-            score * length**search.alpha / length_penalty(length, search.alpha)
+            score * length**search.alpha / length_penalty(length - given, search.alpha)
             for score, length in zip(result.scores, lengths, strict=True)
         ]
         best = sorted(range(len(scores)), key=lambda rank: -scores[rank])[:count]

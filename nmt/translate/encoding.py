@@ -337,9 +337,15 @@ def _from_parts(
         if sentence.protected:
             source_of = {j: i - tags for i, j in alignment or () if i >= tags}
             forms = (term.forms for term in sentence.terms)
-            given = [unit.prefix, *chain.from_iterable([*unit.alternatives, *forms])]
+            given = chain.from_iterable([*unit.alternatives, *forms])
             text, source_of = with_protected(
-                sentence.text, sentence.protected, text, source_of, spaces=has_spaces(target_lang), given=given
+                sentence.text,
+                sentence.protected,
+                text,
+                source_of,
+                spaces=has_spaces(target_lang),
+                given=given,
+                prefix=unit.prefix or "",
             )
             alignment = [(i + tags, j) for j, i in source_of.items()]
         in_order = tuple(sorted(alignment or ())) if aligned else None

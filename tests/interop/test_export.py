@@ -131,7 +131,7 @@ def test_variants_of_the_model_have_the_same_probabilities(trained: Path, tmp_pa
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = saved(small_checkpoint(0), tmp_path / "model.safetensors")
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
-    assert "pip install ctranslate2" in failed("export", "ctranslate2", checkpoint, "--output", tmp_path / "model")
+    assert "pip install '.[ctranslate2]'" in failed("export", "ctranslate2", checkpoint, "--output", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 

@@ -268,4 +268,4 @@ def test_the_package_for_the_codes_is_named(tmp_path: Path, monkeypatch: pytest.
     run(*theirs.command)
     monkeypatch.setitem(sys.modules, "subword_nmt.apply_bpe", None)
     for command in (theirs.command, ["generate", theirs.model]):
-        assert "pip install subword-nmt" in failed(*command)
+        assert "pip install '.[fairseq]'" in failed(*command)

@@ -282,6 +282,8 @@ def test_an_exported_folder_is_uploaded(served: Hub, tmp_path: Path, monkeypatch
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
     assert f"--push {NAME} needs a token" in failed(*export, f"--output={tmp_path}/none")
+    assert "give NAMESPACE/NAME" in failed(*export[:-1], "--push=a/b/c", f"--output={tmp_path}/none")
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.nightly

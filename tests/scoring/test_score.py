@@ -337,7 +337,7 @@ def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options, message", [
-    ("--reference=-", "only one of --hypothesis and --reference can be standard input"),
+    ("--reference=-", "only one of --hypothesis, --reference and --source can be standard input"),
     ("--model=x --source=y", "--model is for an estimate without --reference; leave out one of them"),
     ("--hypothesis=out.tsv", "--hypothesis out.tsv has the name of a table, JSON or archive"),
     ("--metric=meteor", "--metric must be one of bleu, chrf, chrf++, ter"),
@@ -349,6 +349,11 @@ def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_wrong_options_are_refused(tmp_path: Path, options: str, message: str) -> None:
     assert message in failed("score", "--reference", write(tmp_path / "ref", ["a"]), *options.split(), stdin=b"a\n")
+
+
+def test_the_files_of_an_estimate_are_checked() -> None:
+    assert "--source t.csv has the name of a table" in failed("score", "--model=x", "--source=t.csv", "--hypothesis=y")
+    assert "only one of --hypothesis, --reference and --source can be" in failed("score", "--model=x", "--source=-")
 
 
 @pytest.mark.parametrize("option", ["--metric=ter", "--sentence-level", "--bootstrap=100"])

@@ -118,6 +118,12 @@ def test_translations_get_their_protected_words(source: str, translation: str, e
     assert with_protected(source, PROTECTED.spans(source), translation, {}, spaces=True)[0] == expected
 
 
+def test_no_word_is_inserted_before_a_prefix() -> None:
+    source, translation = "{name}, two men play.", "Zwei Männer spielen."
+    text, _ = with_protected(source, PROTECTED.spans(source), translation, {}, spaces=True, prefix="Zwei Männer")
+    assert text.startswith("Zwei Männer") and "{name}" in text
+
+
 def test_missing_words_are_inserted_by_the_alignment() -> None:
     source, links = "Ask {name} about it", {0: 3, 1: 0}
     assert with_protected(source, PROTECTED.spans(source), "Danach frag", links, spaces=True) == (

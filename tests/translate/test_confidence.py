@@ -190,6 +190,7 @@ def test_score_estimates_chrf_without_a_reference(model: Path, trained: Path, tm
     assert both["estimated_chrf"] == pytest.approx((first["estimated_chrf"] + second["estimated_chrf"]) / 2, abs=0.1)
     assert first["estimated_chrf"] != second["estimated_chrf"]
     assert (first["error"], both["lines"]) == (second["error"], 2) and 0 < both["error"] < first["error"]
+    assert estimate([*PAIRS[:2], (" ", " "), ("42", "42")]) == both  # without lines that have nothing to translate
     assert b"estimated chrF" in run("score", "--model", model, *files).stdout
     assert "is not calibrated" in failed("score", "--model", trained / "run" / "best.safetensors", *files)
     assert "--reference is missing; give it, or --model and --source" in failed("score", *files)

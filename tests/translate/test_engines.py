@@ -9,11 +9,11 @@ from typing import Any
 import ctranslate2
 import pytest
 import torch
-from checkpoints import ELOQUENT, eloquent_checkpoint, generated, saved, some_sentences
+from checkpoints import ELOQUENT, eloquent_checkpoint, generated, multilingual_codec, saved, some_sentences
 from commands import failed, run
 from servers import serving
 
-from nmt.text.subword import BOS, PAD
+from nmt.text.subword import BOS, EOS, PAD
 from nmt.translate import placed_terms
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -38,6 +38,21 @@ def test_greedy_translations_are_the_same(model: Path) -> None:
             assert ours[name] == pytest.approx(theirs[name], abs=1e-3)
     linked = [translations[line][0]["alignment"] == expected[line][0]["alignment"] for line in ended]
     assert sum(linked) > 0.9 * len(linked)  # two words may get almost the same attention
+
+
+def test_the_token_of_the_target_language_is_no_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that would end each translation at once gives one piece, and its score has the length of one piece."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = replace(ELOQUENT, output_bias=True)
+    checkpoint = eloquent_checkpoint(5, codec=multilingual_codec("both_sides"), config=config)
+    checkpoint.weights["output_bias"][EOS] = 30
+    path, lines = saved(checkpoint, tmp_path / "model.safetensors"), some_sentences(20, seed=4)
+    options = ["--source-lang=en", "--target-lang=de", "--beam=2"]
+    expected, translations = (hypotheses(path, lines, *options, *engine) for engine in (PYTORCH, CT2))
+    for (ours,), (theirs,) in zip(translations, expected, strict=True):
+        assert len(ours["pieces"]) == 1
+        assert (ours["text"], ours["pieces"]) == (theirs["text"], theirs["pieces"])
+        assert ours["score"] == pytest.approx(theirs["score"], abs=1e-3)
 
 
 def test_terms_take_the_same_places(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
