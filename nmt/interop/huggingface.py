@@ -168,6 +168,8 @@ def _import_multilingual(
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         why = f"{folder} does not have the files of a tokenizer as transformers writes them ({error!r:.100})"
         raise NmtError(f"{why}; download them again") from error
+    if (record := settings.recorded("model")) is not None:
+        config = replace(config, guided_alignment=ModelConfig.from_dict(record, str(settings.path)).guided_alignment)
     weights = from_fairseq(config, tensors, "model.", _OFFSET)
     weights["target_embedding.weight"] = vocabulary.our_embedding(embedding_VD)
     # These learn in full, whatever stays frozen when the model is tuned.
@@ -218,7 +220,8 @@ def _export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts
     tensors[SHARED] = their_embedding(embedding_VD, order)
     tokenizer, names = multilingual_tokenizer(codec, [*FIRST_PIECES, *(pieces[i] for i in order[len(FIRST_PIECES) :])])
     ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    more = {"model_type": "m2m_100", "vocab_size": len(order), "nmt": {"text": codec.config.to_dict()}}
+    more = {"model_type": "m2m_100", "vocab_size": len(order)}
+    more["nmt"] = {"text": codec.config.to_dict(), "model": config.to_dict()}
     more |= {"dtype": str(embedding_VD.dtype).removeprefix("torch.")}
     files = their_settings(config, "M2M100ForConditionalGeneration", ids, [ids["pad_token_id"]], **more) | tokenizer
     use = _use(checkpoint, names)

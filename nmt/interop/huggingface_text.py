@@ -47,6 +47,9 @@ _M2M_CODES = (
 )
 _UNUSED = re.compile("<unused [0-9]+>")  # rows without a piece
 
+# What of the text processing a model of many languages learnt in nmt.
+_LEARNT = ("term_pieces", "context", "context_piece", "similar_piece", "endings")
+
 
 def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
     """Raises an error unless MarianTokenizer segments text as the codec does; `toolkit` is its user, for messages."""
@@ -170,6 +173,11 @@ def read_multilingual_text(
         source_lang=MULTIPLE, target_lang=MULTIPLE, **RAW_TEXT, subword="sentencepiece", joint_vocab=True,
         languages=tuple(tokens), language_pieces=tuple(tokens.values()), placement=placement, directions=directions,
     )  # fmt: skip
+    learnt = TextConfig.from_dict(
+        text.to_dict() | {name: recorded[name] for name in _LEARNT if name in recorded}, str(path)
+    )
+    if set(learnt.marks) <= {piece for piece, i in ids.items() if i not in dropped}:
+        text = learnt
     subword = Mapped(vocabulary.our_pieces(str(path)), model, "sentencepiece")
     return TextCodec(text, subword, subword), vocabulary
 

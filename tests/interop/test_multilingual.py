@@ -315,6 +315,19 @@ OTHER_LANGUAGES: dict[str, tuple[str, list[str]]] = {
 }
 
 
+def test_what_a_model_learnt_in_nmt_comes_back(imported: Callable[[str], Imported], tmp_path: Path) -> None:
+    checkpoint = nmt.load_checkpoint(imported("nllb").path)
+    pieces = checkpoint.codec.source.vocabulary[10:15]
+    marks = {"term_pieces": tuple(pieces[:3]), "context": 2, "context_piece": pieces[3], "similar_piece": pieces[4]}
+    text = replace(checkpoint.codec.config, **marks, endings=("/s",))
+    codec = TextCodec(text, checkpoint.codec.source, checkpoint.codec.target)
+    config = replace(checkpoint.model_config, guided_alignment=1)
+    path = saved(replace(checkpoint, codec=codec, model_config=config), tmp_path / "tuned.safetensors")
+    run("export", "huggingface", path, "--output", tmp_path / "out")
+    again = nmt.load_checkpoint(import_(tmp_path / "out"))
+    assert (again.codec.config, again.model_config) == (text, config)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("case", OTHER_LANGUAGES)
 def test_the_tokenizer_of_an_exported_folder_has_every_language(
