@@ -100,7 +100,7 @@ def test_averages_of_snapshots_are_whole_models(tuned: Path, tmp_path: Path) -> 
     said = failed("average-checkpoints", snapshots[0], tuned / "old.safetensors", f"--output={tmp_path}/x.safetensors")
     assert "snapshot-00000002.safetensors: --lora is None instead of 2; the SHA-256 of the checkpoint that it" in said
     said = failed("generate", snapshots[0], "--device=cpu")
-    assert f"{snapshots[0]} has only the weights that have learned since {tuned}/old.safetensors; take best.s" in said
+    assert f"{snapshots[0]} has only the weights that have learnt since {tuned}/old.safetensors; take best.s" in said
     run("generate", tmp_path / "best.safetensors", "--device=cpu", stdin=b"a b\n")
 
 
@@ -211,9 +211,9 @@ def test_a_base_that_has_changed_is_refused(tuned: Path, tmp_path: Path) -> None
     shutil.move(tmp_path / "other.safetensors", tmp_path / "old.safetensors")
     command = "train", tmp_path / "data", f"--init-from={tmp_path}/old.safetensors", f"--save-dir={tmp_path}/run", *TUNE
     message = f"{tmp_path}/old.safetensors is not the checkpoint that {tmp_path}/run/"
-    assert f"{message}state-00000001.safetensors has learned from" in failed(*command, "--lora=2", "--max-updates=2")
+    assert f"{message}state-00000001.safetensors has learnt from" in failed(*command, "--lora=2", "--max-updates=2")
     said = failed("average-checkpoints", tmp_path / "run", "--last=1", f"--output={tmp_path}/x.safetensors")
-    assert f"{message}snapshot-00000001.safetensors has learned from" in said
+    assert f"{message}snapshot-00000001.safetensors has learnt from" in said
     said = failed(*command, "--lora=3", "--max-updates=2")
     assert "--lora was 2 and is now 3" in said and "state of the optimiser does not fit" in said
 
