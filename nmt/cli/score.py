@@ -28,10 +28,10 @@ def score(
     files: CorpusConfig,
     reference: Annotated[
         list[str],
-        Option(help="Reference translations, also compressed, or in a file like .csv. Repeat it for several per line."),
+        Option(help="Reference translations, also compressed, or in a file like .csv. May be given several times."),
     ] = [],  # noqa: B006
     hypothesis: Annotated[
-        list[str], Option(help="Translations, one per line; - is standard input. Repeat the option to compare systems.")
+        list[str], Option(help="Translations, one per line; - is standard input. Given several times, systems are compared.")
     ] = [STDIO],  # noqa: B006
     model: Annotated[
         list[str],
