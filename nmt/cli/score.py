@@ -31,7 +31,7 @@ def score(
         Option(help="Reference translations, also compressed, or in a file like .csv. May be given several times."),
     ] = [],  # noqa: B006
     hypothesis: Annotated[
-        list[str], Option(help="Translations, one per line; - is standard input. Given several times, systems are compared.")
+        list[str], Option(help="Translations, one per line; - is standard input. Give several to compare systems.")
     ] = [STDIO],  # noqa: B006
     model: Annotated[
         list[str],
