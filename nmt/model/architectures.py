@@ -31,6 +31,8 @@ ARCHITECTURES: dict[str, ModelConfig] = {
         _BASE, encoder_layers=3, decoder_layers=3, d_model=192, d_ff=512, heads=4, d_k=48, d_v=48, dropout=0.3
     ),
     "transformer_tiny": _TINY,
+    # Fewer layers learn faster: for trainings of minutes.
+    "transformer_mini": replace(_TINY, encoder_layers=2, decoder_layers=2),
     # For lines that are words, whose pieces are characters (Wu et al. 2021, arXiv:2005.10213).
     "transformer_char": replace(_TINY, d_model=256, d_ff=1024, d_k=64, d_v=64, norm="pre"),
     # Students of a teacher: a deep encoder costs little when decoding, and a shallow decoder much less than a deep one

@@ -10,7 +10,7 @@ from nmt import console
 from nmt.config import TrainConfig
 from nmt.data.folder import DataFolder
 
-SMALLEST = "transformer_tiny"  # of the architectures that --hours chooses from
+SMALLEST = "transformer_mini"  # of the architectures that --hours chooses from
 # More epochs of a small corpus do not help.
 MOST_EPOCHS = 500
 _LEAST_WARMUP, _MOST_WARMUP = 400, 4000

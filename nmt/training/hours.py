@@ -108,7 +108,7 @@ def with_choices(
             training = prepare(data, architecture(trained, overrides), trained, rank)
             plan = plan_epoch(training)
             fit_memory(training, plan)
-            limit = min(6.0, seconds * (1 / 30))  # there are three measurements at most
+            limit = min(6.0, seconds * (1 / 40))  # there are four measurements at most
             processes = config.gpus if on_gpu else 1  # those on a CPU share its cores
             return processes * max(plan.totals) / len(plan) / seconds_per_update(training, plan, limit)
 
@@ -127,7 +127,12 @@ def with_choices(
 
 # Architectures from small to large, and what each needs at least: pairs of the corpus, and tokens that the
 # training can take. docs/given_time.md says which numbers were measured.
-_ARCHITECTURES = {SMALLEST: (0, 0.0), "transformer_base": (200_000, 3e8), "transformer_big": (3_000_000, 4e9)}
+_ARCHITECTURES = {
+    SMALLEST: (0, 0.0),
+    "transformer_tiny": (0, 5e6),
+    "transformer_base": (200_000, 3e8),
+    "transformer_big": (3_000_000, 4e9),
+}
 # Sizes of updates in tokens. Small corpora need small updates, and no training needs more updates than this.
 _LEAST_BATCH, _MOST_BATCH, _UPDATES = 2500, 25_000, 10_000
 # Dropout by the largest number of epochs that it suits. Larger models have at least 0.1, and with larger corpora the
@@ -157,10 +162,11 @@ def choose(corpus: CorpusSize, seconds: float, given: dict[str, Any], speed: Spe
     reason = by_clock if epochs < MOST_EPOCHS else f"{MOST_EPOCHS} epochs; more do not help"
     per_epoch = corpus.updates_per_epoch(batch_tokens)
     updates = choice("max_updates", max(1, int(epochs * per_epoch)), reason)
-    if arch == SMALLEST or (corpus.pairs < 1_000_000 and arch in _ARCHITECTURES):
+    is_small = arch in (SMALLEST, "transformer_tiny")
+    if is_small or (corpus.pairs < 1_000_000 and arch in _ARCHITECTURES):
         epochs = updates / per_epoch
         dropout = next((dropout for most, dropout in _DROPOUTS if epochs <= most), _DROPOUTS[-1][1])
-        dropout = dropout if arch == SMALLEST else max(dropout, 0.1)
+        dropout = dropout if is_small else max(dropout, 0.1)
         choice("dropout", dropout, f"suits {epochs:,.1f} epochs of {pairs}")
     if "init_from" in given and given.get("lr_schedule", "paper") == "paper":
         choice("lr_scale", 0.3, "keeps what that model has learnt")

@@ -33,8 +33,13 @@ from nmt.training.state import Training
 WMT14 = CorpusSize(36_000_000, 1_100_000_000)
 MULTI30K = CorpusSize(29_000, 446_000)
 # Tokens a second of two cores and of a large GPU.
-CPU = {"transformer_tiny": 14_000.0, "transformer_base": 1300.0, "transformer_big": 400.0}
-GPU = {"transformer_tiny": 900_000.0, "transformer_base": 300_000.0, "transformer_big": 100_000.0}
+CPU = {"transformer_mini": 22_000.0, "transformer_tiny": 14_000.0, "transformer_base": 1300.0, "transformer_big": 400.0}
+GPU = {
+    "transformer_mini": 1_000_000.0,
+    "transformer_tiny": 900_000.0,
+    "transformer_base": 300_000.0,
+    "transformer_big": 100_000.0,
+}
 
 
 def values(choices: dict[str, Choice]) -> dict[str, Any]:
@@ -109,6 +114,7 @@ def test_corpora_of_any_size_have_sensible_plans() -> None:
     assert small["max_updates"] * small["batch_tokens"] == 500 * 1000
     assert small["batch_tokens"] < 1000
     assert small["dropout"] == 0.3
+    assert chosen(MULTI30K, 5 * 60, CPU)["arch"] == "transformer_mini"
     assert chosen(WMT14, 3600, CPU)["arch"] == "transformer_tiny"
     assert chosen(WMT14, 8 * 3600, GPU)["arch"] == "transformer_base"
     days = chosen(WMT14, 3 * 24 * 3600, GPU)
@@ -124,7 +130,7 @@ def test_the_speed_of_a_large_architecture_is_measured_only_where_it_could_be_ch
         return CPU[arch]
 
     choose(WMT14, 3600, {}, speed)
-    assert set(asked) == {"transformer_tiny"}
+    assert set(asked) == {"transformer_mini", "transformer_tiny"}
 
 
 def test_an_architecture_that_cannot_be_trained_is_not_chosen() -> None:
