@@ -23,7 +23,8 @@ PAIRS = invented_pairs(110, seed=3)
 SOURCES = [source for source, _ in PAIRS]
 
 
-SHORT = [line for line in SOURCES if len(line) < 60]  # whose translations may be much shorter without doubts
+# Lines whose translations have no doubts by their lengths.
+SHORT = [line for line in SOURCES if len(line) < 60 and len(line.split()) > 2]
 
 
 def calibrate(model: Path, folder: Path, *options: str | Path) -> str:
