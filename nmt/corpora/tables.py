@@ -183,7 +183,8 @@ def _entry(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str
     score = row[columns.score] if columns.score is not None and columns.score < len(row) else ""
     if columns.score is not None and not corpus.keeps(score, where, "check --columns"):
         return []
-    named = [code.strip() for i in columns.languages for code in str(row[i]).split("-", 2 - len(columns.languages))]
+    cells = [str(row[i]) for i in columns.languages if i < len(row)]
+    named = [code.strip() for cell in cells for code in cell.split("-", 2 - len(columns.languages))]
     return [(tuple(named) if len(named) == len(texts) and all(named) else columns.codes, texts)]
 
 

@@ -353,6 +353,7 @@ def test_tables_of_strangers(tmp_path: Path, name: str, text: str, pairs: list[t
 
 @pytest.mark.parametrize("name, text", [
     ("t.csv", "source_lang,target_lang,source,target\nen,de,A,b\nde,en,d,C\nen,fr,E,f\n"),
+    ("t.csv", "source,target,source_lang,target_lang\nA,b,en,de\nC,d\nE,f,en,fr\n"),  # a row without its languages
     ("t.csv", "lp,src,mt,ref\nen-de,A,x,b\nde-en,d,x,C\nen-fr,E,x,f\n"),
     ("t.jsonl", '{"source_language": "en", "source": "A", "target_language": "de", "target": "b"}\n'
      '{"source_language": "de", "source": "d", "target_language": "en", "target": "C"}\n'
