@@ -83,7 +83,9 @@ def test_the_first_head_of_the_layer_that_learned_alignments_aligns(tmp_path: Pa
         tensors[f"decoder_l{silent}_context_{letter}q"][:, :d_k] = 0
     options = as_yaml(OPTIONS | {"transformer-guided-alignment-layer": aligned}, sizes)
     (tmp_path / "model" / "model.enpt.intgemm.bin").write_bytes(binary(tensors, options))
-    lines = generated(imported(tmp_path / "model"), list(SOURCES), "--alignments", "--max-length-offset=9", "--precision=fp32")
+    lines = generated(
+        imported(tmp_path / "model"), list(SOURCES), "--alignments", "--max-length-offset=9", "--precision=fp32"
+    )
     links = [numbers(line["hypotheses"][0]["alignment"]) for line in lines]
     assert all(len({source for source, _ in each}) == 1 for each in links) == (silent == {"last": 2}.get(aligned, 1))
 
